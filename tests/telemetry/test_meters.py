@@ -1,0 +1,103 @@
+"""The clock and the numbers of an interval, on a clock of our own."""
+
+from __future__ import annotations
+
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from nerfjax.telemetry.meters import Clock, Interval, format_count, format_seconds, interval_means
+
+
+class Time:
+    def __init__(self):
+        self.value = 50.0
+
+    def __call__(self) -> float:
+        return self.value
+
+
+def test_clock_counts_only_what_runs():
+    time = Time()
+    clock = Clock(100, now=time)
+    time.value += 7
+    assert clock.seconds == 100.0
+    with clock.running():
+        time.value += 3
+        with clock.paused():
+            time.value += 1000
+            assert clock.seconds == 103.0
+        time.value += 2
+        assert clock.seconds == 105.0
+    time.value += 9
+    assert clock.seconds == 105.0
+
+
+def test_clock_survives_errors():
+    time = Time()
+    clock = Clock(now=time)
+    with pytest.raises(KeyError), clock.running():
+        with pytest.raises(ValueError), clock.paused():
+            time.value += 5
+            raise ValueError
+        time.value += 1
+        raise KeyError
+    time.value += 5
+    assert clock.seconds == 1.0
+
+
+def test_report_of_an_interval():
+    time = Time()
+    clock = Clock(20.0, now=time)
+    with clock.running():
+        interval = Interval(clock, rays_per_step=1000)
+        with interval.compiling(2):
+            time.value += 30
+        interval.add(2, {"loss": jnp.array([4.0, 2.0]), "learning_rate": jnp.array([0.3, 0.2])})
+        with interval.waiting_for_data():
+            time.value += 1
+        time.value += 3
+        interval.add(4, {"loss": jnp.array([3.0, 3.0, 3.0, 0.0]), "learning_rate": jnp.array([0.1, 0.1, 0.1, 0.05])})
+        report = interval.report(6, 46)
+        assert report["loss"] == 2.5 and math.isclose(report["learning_rate"], 0.05, rel_tol=1e-6)
+        # Four steps in four seconds, beside the compilation and its first dispatch.
+        assert report["rays_per_second"] == 1000 and report["data_wait"] == 0.25
+        assert report["eta_seconds"] == 40 and report["seconds"] == 54.0 and report["compile_seconds"] == 30
+        time.value += 8
+        interval.add(4, {"loss": jnp.ones(4)})
+        report = interval.report(10, 46)
+        assert report["rays_per_second"] == 500 and "compile_seconds" not in report
+        assert 36 < report["eta_seconds"] < 72  # smoothed between one and two seconds a step
+
+
+def test_an_interval_of_nothing_but_compilation_has_a_finite_rate():
+    time = Time()
+    clock = Clock(now=time)
+    with clock.running():
+        interval = Interval(clock, rays_per_step=10)
+        with interval.compiling(5):
+            time.value += 10
+        interval.add(5, {"loss": jnp.ones(5)})
+        report = interval.report(5, 10)
+        assert report["rays_per_second"] == 5 and report["eta_seconds"] == 10
+        time.value += 1
+        interval.add(5, {"loss": jnp.ones(5)})
+        assert interval.report(10, 20)["eta_seconds"] == 2  # the compilation is forgotten
+
+
+def test_means_are_over_steps_not_over_dispatches():
+    means = interval_means([{"a": np.zeros(3)}, {"a": np.full(1, 4.0), "late": np.array(2.0)}])
+    assert means == {"a": 1.0, "late": 2.0}
+    assert interval_means([]) == {}
+
+
+@pytest.mark.parametrize("seconds, text", [(0, "0s"), (59.6, "1m00s"), (200, "3m20s"), (7500.0, "2h05m")])
+def test_format_seconds(seconds, text):
+    assert format_seconds(seconds) == text
+
+
+@pytest.mark.parametrize("count, text", [(870, "870"), (10_240, "10.2k"), (3.4e6, "3.4M"), (2e9, "2.0G")])
+def test_format_count(count, text):
+    assert format_count(count) == text
