@@ -1,0 +1,166 @@
+"""Reader of ``transforms.json``: the instant-ngp and nerfstudio dialects.
+
+Frames are put in natural order of their paths (2 before 10); frames whose image is missing are left out and counted.
+The split is the file's own (``train_filenames`` …) where it has one, else every ``holdout``-th of the sorted, existing
+frames is a test frame (index % holdout == 0).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from pathlib import Path
+
+from nerfjax.errors import UserError
+from nerfjax.scenes.assemble import Capture, assemble, capture_name
+from nerfjax.scenes.base import SPLITS, Scene, SceneReader, holdout_splits, shorten
+from nerfjax.scenes.image_files import ImageFiles, normal_path
+from nerfjax.scenes.images import ImageReference, open_image
+from nerfjax.scenes.json_frames import (
+    Lookup,
+    RawFrame,
+    camera_size,
+    frames_of,
+    load_json,
+    parse_intrinsics,
+    parse_pose,
+)
+
+FILE = "transforms.json"
+
+
+def sniff(source: str) -> str | None:
+    """Recognises a transforms.json, or a folder that holds one."""
+    path = Path(source)
+    if path.is_dir():
+        return f"holds {FILE}" if (path / FILE).is_file() else None
+    return "is a .json file" if path.suffix.lower() == ".json" and path.is_file() else None
+
+
+def read(source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str = "opengl") -> Scene:
+    """Reads a folder with a transforms.json, or the file itself.
+
+    Args:
+      source: folder or file; all relative paths start at the file's folder.
+      downscale: factor by which images become smaller.
+      holdout: every holdout-th frame is for testing, unless the file names its splits; 0 = none.
+      axes: "opengl" (what the format means) or "opencv", for files that were written wrongly.
+    """
+    path = Path(source)
+    path = path / FILE if path.is_dir() else path
+    if not path.is_file():
+        raise UserError("There is no such file.", file=path)
+    content = load_json(path)
+    entries = sorted(frames_of(content, path), key=lambda entry: natural_key(normal_path(entry["file_path"])))
+    files = ImageFiles(path.parent)
+    found, notes = locate(entries, files, path)
+    names = [normal_path(entry["file_path"]) for entry, _ in found]
+    splits = _named_splits(content, names, path) or holdout_splits(names, holdout)
+    frames = [
+        raw_frame(entry, content, image, split, path, axes=axes)
+        for (entry, image), split in zip(found, splits, strict=True)
+    ]
+    provenance = {
+        "file": path.name,
+        "frames_listed": len(entries),
+        "frames_found": len(found),
+        "axes": axes,
+        "applied_transform": content.get("applied_transform"),
+        "applied_scale": content.get("applied_scale"),
+    }
+    notes += files.notes
+    capture = Capture(capture_name(path.parent), "transforms_json", source, tuple(frames), tuple(notes), provenance)
+    return assemble(capture, downscale=downscale)
+
+
+READER = SceneReader(sniff, read)
+
+
+def natural_key(name: str) -> list:
+    """Sort key that puts img2 before img10."""
+    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def locate(
+    entries: list[dict], files: ImageFiles, path: Path, owned: Collection[Path] = ()
+) -> tuple[list[tuple[dict, Path]], list[str]]:
+    """Pairs frames with their image files.
+
+    Args:
+      entries: the frames.
+      files: finds the files.
+      path: the JSON file.
+      owned: files of other splits' frames, which no moved path may claim.
+
+    Returns:
+      (pairs of frame and file, notes); frames without a file are left out and named in a note.
+
+    Raises:
+      UserError: no frame has a file.
+    """
+    exact = [files.exact(entry["file_path"]) for entry in entries]
+    taken = {file for file in exact if file is not None} | set(owned)
+    found, missing, moved = [], [], []
+    for entry, file in zip(entries, exact, strict=True):
+        if file is None:
+            file = files.elsewhere(entry["file_path"], taken)
+            if file is None:
+                missing.append(normal_path(entry["file_path"]))
+                continue
+            moved.append(normal_path(entry["file_path"]))
+            taken.add(file)
+        found.append((entry, file))
+    if not found:
+        here = sorted(p.relative_to(files.folder).as_posix() for paths in files.listing.values() for p in paths)
+        raise UserError(
+            "None of the images exists.",
+            file=path,
+            field="file_path",
+            found=f"{len(missing)} missing: {shorten(missing, 3)}",
+            expected=f"files such as {shorten(here, 3)}" if here else f"image files in {files.folder}",
+        )
+    notes = []
+    if missing:
+        notes.append(f"{len(missing)} of {len(entries)} images are missing and were left out: {shorten(missing)}")
+    if moved:
+        notes.append(f"{len(moved)} images were found by name in another folder: {shorten(moved, 3)}")
+    return found, notes
+
+
+def raw_frame(entry: dict, content: dict, image: Path, split: str, path: Path, *, axes: str = "opengl") -> RawFrame:
+    """Parses one frame whose image file is known."""
+    name = normal_path(entry["file_path"])
+    values = Lookup(entry, content, file=path, name=name)
+    pose = parse_pose(entry, file=path, name=name, axes=axes)
+    reference = open_image(image, expected=camera_size(values))
+    intrinsics = parse_intrinsics(values, reference.size)
+    intrinsics.pop("scale")
+    return RawFrame(
+        name=name, image=reference, split=split, pose=pose, mask=_mask(entry, path, reference.size), **intrinsics
+    )
+
+
+def _mask(entry: dict, path: Path, size: tuple[int, int]) -> ImageReference | None:
+    if not entry.get("mask_path"):
+        return None
+    file = ImageFiles(path.parent).exact(entry["mask_path"])
+    if file is None:
+        raise UserError("A mask is missing.", file=path, field="mask_path", found=entry["mask_path"])
+    return open_image(file).resized(size)
+
+
+def _named_splits(content: dict, names: list[str], path: Path) -> list[str] | None:
+    """Returns the splits that the file itself names (``train_filenames`` …), or None."""
+    listed = {split: content.get(f"{split}_filenames") for split in SPLITS}
+    if not any(listed.values()):
+        return None
+    by_name = {}
+    for split, members in listed.items():
+        for member in members or ():
+            name = normal_path(member)
+            if by_name.setdefault(name, split) != split:
+                raise UserError("A frame is in two splits.", file=path, field=f"{split}_filenames", found=member)
+    unlisted = [name for name in names if name not in by_name]
+    if unlisted and listed["train"]:
+        raise UserError("Frames are in no split.", file=path, field="train_filenames", found=shorten(unlisted, 3))
+    return [by_name.get(name, "train") for name in names]
