@@ -1,0 +1,1 @@
+"""Encodings of positions and directions: frequency, spherical harmonics, hash grid."""

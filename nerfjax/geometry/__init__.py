@@ -1,0 +1,1 @@
+"""Cameras, rays, the warps of ray and space, poses and camera paths."""
