@@ -98,7 +98,7 @@ def positions(rays: Rays, t: Array) -> Array:
 
 
 def cast_points(rays: Rays, intervals: Intervals | PackedIntervals) -> Points:
-    """The midpoints of intervals with the pixel's radius there.
+    """Where point fields are evaluated inside intervals (``t_eval``), with the pixel's radius there.
 
     Args:
       rays: [N] for packed intervals, else of the batch shape of the intervals.
@@ -107,7 +107,7 @@ def cast_points(rays: Rays, intervals: Intervals | PackedIntervals) -> Points:
     Returns:
       Points of shape [..., S] or [M]; padding of packed intervals lies at the last ray's origin, radius 0.
     """
-    t = intervals.t_mid
+    t = intervals.t_eval
     if isinstance(intervals, PackedIntervals):
         origins, directions, footprint = (
             leaf.at[intervals.ray].get(mode="clip") for leaf in (rays.origins, rays.directions, rays.footprint)

@@ -18,7 +18,7 @@ import jax
 from etils import epath
 
 from nerfjax.errors import UserError
-from nerfjax.telemetry.meters import format_count, format_seconds
+from nerfjax.quantities import format_count, format_seconds
 
 
 @runtime_checkable

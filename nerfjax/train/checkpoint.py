@@ -53,7 +53,9 @@ class Checkpoints:
     def __init__(
         self, workdir: str | os.PathLike, *, keep: int = 2, keep_every: int | None = None, read_only: bool = False
     ):
-        self.directory = epath.Path(workdir) / "checkpoints"
+        # Orbax wants absolute paths.
+        local = "://" not in os.fspath(workdir)
+        self.directory = epath.Path(os.path.abspath(workdir) if local else workdir) / "checkpoints"
         self.read_only = read_only
         self.warnings: list[str] = []
         self._keep, self._keep_every = max(keep, 2), keep_every

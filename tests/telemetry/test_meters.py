@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nerfjax.telemetry.meters import Clock, Interval, format_count, format_seconds, interval_means
+from nerfjax.telemetry.meters import Clock, Interval, interval_means
 
 
 class Time:
@@ -91,13 +91,3 @@ def test_means_are_over_steps_not_over_dispatches():
     means = interval_means([{"a": np.zeros(3)}, {"a": np.full(1, 4.0), "late": np.array(2.0)}])
     assert means == {"a": 1.0, "late": 2.0}
     assert interval_means([]) == {}
-
-
-@pytest.mark.parametrize("seconds, text", [(0, "0s"), (59.6, "1m00s"), (200, "3m20s"), (7500.0, "2h05m")])
-def test_format_seconds(seconds, text):
-    assert format_seconds(seconds) == text
-
-
-@pytest.mark.parametrize("count, text", [(870, "870"), (10_240, "10.2k"), (3.4e6, "3.4M"), (2e9, "2.0G")])
-def test_format_count(count, text):
-    assert format_count(count) == text

@@ -1,0 +1,232 @@
+"""A run from its config to its sealed folder, and a run folder back to something that renders."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import resource
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+from ml_collections import ConfigDict
+
+from nerfjax.errors import Diverged, NerfjaxError, Preempted, UserError
+from nerfjax.renderer import RenderedImage
+from nerfjax.runs import manifest as manifests
+from nerfjax.telemetry.meters import Clock
+from nerfjax.telemetry.writers import open_writers
+from nerfjax.train import configuration
+from nerfjax.train.build import Experiment, build_experiment
+from nerfjax.train.checkpoint import Checkpoints
+from nerfjax.train.loop import StopSignal, fit
+from nerfjax.train.state import TrainState
+from nerfjax.types import Cameras
+
+NO_CHECKPOINT = "the run has no checkpoint yet"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A trained run, loaded from its folder.
+
+    Attributes:
+      workdir: the run folder.
+      manifest: its manifest.
+      config: the config that it was trained with.
+      experiment: what the config builds (without training images).
+      state: the restored state.
+      step: steps done.
+    """
+
+    workdir: epath.Path
+    manifest: dict[str, Any]
+    config: ConfigDict
+    experiment: Experiment
+    state: TrainState
+    step: int
+
+    def render_view(self, camera: Cameras, *, camera_index: int = -1) -> RenderedImage:
+        """Renders the whole image of one camera (one row, NumPy leaves, scene coordinates)."""
+        return self.experiment.render_image(self.state, camera, camera_index)
+
+
+def train(
+    config: ConfigDict,
+    workdir: str | os.PathLike,
+    *,
+    score: Callable[[Experiment, TrainState], dict[str, float]] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> TrainState:
+    """Trains, or goes on with, the run of a config in a folder.
+
+    Args:
+      config: as from ``load_config``.
+      workdir: the run folder; made where absent. A folder with a run of the same config is continued.
+      score: ``(experiment, state) -> {name: number}``, reported every ``train.eval_every`` steps.
+      say: takes messages for the user; standard error by default.
+
+    Returns:
+      The final state.
+
+    Raises:
+      UserError: the input is wrong, or the folder holds a run of another config or scene.
+      Diverged: a loss or gradient was not finite.
+      Preempted: a signal asked to stop; a checkpoint was written.
+    """
+    say = say or (lambda text: print(text, file=sys.stderr))
+    workdir = epath.Path(workdir)
+    earlier = earlier_manifest(workdir)
+    if earlier is not None:
+        config = keep_schedule(config, earlier, say)
+        manifests.refuse_other_config(
+            {**earlier, "config": configuration.bound_config(configuration.config_from_json(earlier["config"]))},
+            workdir, configuration.bound_config(config), configuration.config_hash(config),
+        )  # fmt: skip
+    experiment = build_experiment(config)
+    for note in experiment.scene.notes:
+        say(f"note: {note}")
+    fingerprint = experiment.scene.fingerprint()
+    if earlier is not None and earlier["scene_fingerprint"] != fingerprint:
+        raise UserError(
+            "the run folder holds a run on another scene", file=workdir / manifests.MANIFEST, field="scene_fingerprint",
+            found=earlier["scene_fingerprint"], expected=fingerprint, fix="choose another --workdir",
+        )  # fmt: skip
+    with manifests.claim(workdir), Checkpoints(workdir) as checkpoints, StopSignal() as stop:
+        state, meta = restore_or_init(experiment, checkpoints)
+        for warning in checkpoints.warnings:
+            say(f"warning: {warning}")
+        step = int(meta.get("step", 0))
+        if step >= config.train.steps:
+            say(f"the run is done: {step} steps; raise config.train.steps to go on")
+            return state
+        record_start(workdir, earlier, experiment, fingerprint, step)
+        clock = Clock(meta.get("seconds", 0.0))
+        writers = open_writers(workdir, total_steps=config.train.steps, resume_step=step)
+
+        def write_all(report: dict[str, Any]) -> None:
+            for writer in writers:
+                writer.write(report)
+
+        try:
+            state = fit(
+                state=state,
+                dispatch_for=experiment.dispatch_for,
+                feed=lambda step, count: experiment.data,
+                total_steps=config.train.steps,
+                steps_per_dispatch=config.train.steps_per_dispatch,
+                rays_per_step=config.train.batch_rays,
+                log_every=config.train.log_every,
+                checkpoints=checkpoints,
+                checkpoint_every=config.train.checkpoint_every,
+                eval_every=config.train.eval_every,
+                on_eval=None if score is None else lambda state, step: write_all(
+                    {"step": step, **score(experiment, state)}
+                ),
+                writers=writers,
+                clock=clock,
+                stop=stop,
+                meta={"config_hash": configuration.config_hash(config), "scene_fingerprint": fingerprint},
+                tensor_names=experiment.tensor_names,
+            )
+        except (NerfjaxError, KeyboardInterrupt, Exception) as error:
+            seal_failure(workdir, error, checkpoints, clock)
+            raise
+        finally:
+            for writer in writers:
+                writer.close()
+        manifests.seal(
+            workdir, status="done", step=config.train.steps, seconds=clock.seconds, peak_memory_bytes=peak_memory()
+        )
+    return state
+
+
+def earlier_manifest(workdir: epath.Path) -> dict[str, Any] | None:
+    """Returns the manifest of the run that the folder holds, or None."""
+    return manifests.read_manifest(workdir) if (workdir / manifests.MANIFEST).exists() else None
+
+
+def keep_schedule(config: ConfigDict, earlier: dict[str, Any], say: Callable[[str], None]) -> ConfigDict:
+    """When a run is given more steps, its learning-rate schedule keeps the length that it began with, and says so."""
+    before = configuration.config_from_json(earlier["config"])
+    name = config.schedule.name
+    old_steps, length = before.train.steps, before.schedule[name].get("steps") if name in before.schedule else None
+    if config.train.steps == old_steps or length != old_steps or config.schedule[name].steps != config.train.steps:
+        return config
+    kept = configuration.config_from_json(configuration.config_to_json(config))
+    kept.schedule[name].steps = length
+    say(f"note: the learning-rate schedule keeps its length of {length} steps; after that its final rate stays")
+    return kept
+
+
+def restore_or_init(experiment: Experiment, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
+    """Returns the newest checkpoint's state and meta, or those of step 0."""
+    if checkpoints.latest_step() is None:
+        return experiment.init_state(), {}
+    return checkpoints.restore(experiment.abstract_state)
+
+
+def record_start(workdir: epath.Path, earlier, experiment: Experiment, fingerprint: str, step: int) -> None:
+    """Writes the manifest before step 0, or appends a restart to it."""
+    config = experiment.config
+    document = configuration.config_to_json(config)
+    if earlier is not None:
+        manifests.append_restart(workdir, step=step, config=document, scene_fingerprint=fingerprint)
+        return
+    manifests.write_manifest(
+        workdir,
+        config=document,
+        config_hash=configuration.config_hash(config),
+        scene_fingerprint=fingerprint,
+        split=experiment.scene.split_names(),
+        precision=config.precision,
+        seeds={"run": config.train.seed},
+        render=dict(sampler="deterministic", background=experiment.scene.background, **config.render.to_dict()),
+        parameters=sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(experiment.abstract_state.params)),
+        scene=dict(
+            name=experiment.scene.name, format=experiment.scene.format, notes=list(experiment.scene.notes),
+            bounded=experiment.scene.geometry.bounded, spacing=experiment.scene.geometry.spacing,
+            provenance=experiment.scene.provenance,
+        ),
+    )  # fmt: skip
+
+
+def seal_failure(workdir: epath.Path, error: BaseException, checkpoints: Checkpoints, clock: Clock) -> None:
+    """Records in the manifest how a run was cut short."""
+    status = {Diverged: "diverged", Preempted: "preempted", KeyboardInterrupt: "interrupted"}.get(type(error), "failed")
+    saved = checkpoints.steps()
+    manifests.seal(
+        workdir, status=status, step=saved[-1] if saved else 0, seconds=clock.seconds, error=str(error),
+        peak_memory_bytes=peak_memory(),
+    )  # fmt: skip
+
+
+def peak_memory() -> int:
+    """Returns the largest resident size of this process so far, bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def load_run(workdir: str | os.PathLike, *, step: int | None = None, with_data: bool = False) -> Run:
+    """Loads a run folder.
+
+    Args:
+      workdir: the run folder.
+      step: the checkpoint's step; the newest usable one by default.
+      with_data: whether to put the training images on the devices too.
+
+    Raises:
+      UserError: the folder holds no run, no checkpoint, or not that one.
+    """
+    workdir = epath.Path(workdir)
+    manifest = manifests.read_manifest(workdir)
+    config = configuration.config_from_json(manifest["config"])
+    experiment = build_experiment(config, with_data=with_data)
+    with Checkpoints(workdir, read_only=True) as checkpoints:
+        if checkpoints.latest_step() is None:
+            raise UserError(NO_CHECKPOINT, file=workdir, fix="train first, or wait for its first checkpoint")
+        state, meta = checkpoints.restore(experiment.abstract_state, step=step)
+    return Run(workdir, manifest, config, experiment, state, int(meta["step"]))

@@ -1,0 +1,179 @@
+"""The training step, as one XLA graph: pixel, ray, samples, field, colour, loss, gradient, all-reduce, update, refresh.
+
+A dispatch runs K steps under ``lax.scan`` on the whole mesh: ``shard_map`` over the axis "data", state and images
+replicated. Every device computes the same global batch of pixels and renders its own slice; the gradient is summed where
+the replicated parameters are cast to device-varying ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from nerfjax.data.resident import ResidentImages, lookup
+from nerfjax.image_metrics import psnr_from_mse
+from nerfjax.losses import distortion
+from nerfjax.pixels.base import PixelSampler
+from nerfjax.renderer import RenderedRays, Renderer, camera_rays
+from nerfjax.train.state import TrainState
+from nerfjax.types import Array, Intervals, PixelBatch, SceneGeometry
+
+AXIS = "data"
+# Names of the run's random streams: each is fold_in(run key, its number), and then fold_in(·, step).
+PIXELS, BACKGROUND, SAMPLER, REFRESH = range(4)
+
+
+class Objective(NamedTuple):
+    """What is minimised.
+
+    Attributes:
+      color: ``(prediction [N, 3], target [N, 3], weight [N]) -> scalar``.
+      coarse: factor on the colour loss of earlier levels.
+      distortion: factor on the distortion loss of the final level; 0 is off.
+    """
+
+    color: Callable[..., Array]
+    coarse: float
+    distortion: float
+
+
+class StepParts(NamedTuple):
+    """What a training step is made of."""
+
+    renderer: Renderer
+    pixels: PixelSampler
+    optimizer: optax.GradientTransformation
+    schedule: Callable[[Array], Array]
+    objective: Objective
+    geometry: SceneGeometry
+    batch_rays: int
+
+
+def loss_terms(parts: StepParts, rendered: RenderedRays, target: Array, weight: Array, *, step: Array):
+    """Returns {name: weighted term}, averaged over the rays given."""
+    final = rendered.final
+    terms = {"color": parts.objective.color(final.color, target, weight)}
+    for level in rendered.coarse:
+        coarse = parts.objective.coarse * parts.objective.color(level.color, target, weight)
+        terms["coarse"] = terms.get("coarse", 0.0) + coarse
+    if parts.objective.distortion and isinstance(final.intervals, Intervals):
+        terms["distortion"] = parts.objective.distortion * distortion(final.intervals.s, final.weights)
+    return {**terms, **parts.renderer.sampler.loss(rendered.info, final, step=step)}
+
+
+def composite_target(pixels: Array, background: Array) -> Array:
+    """Returns [N, 3] colours of pixels [N, 3 or 4] with straight alpha over the background."""
+    if pixels.shape[-1] == 3:
+        return pixels
+    alpha = pixels[:, 3:]
+    return pixels[:, :3] * alpha + background * (1.0 - alpha)
+
+
+def batch_loss(parts: StepParts, params, state: TrainState, data: ResidentImages, batch: PixelBatch, index: Array, keys):
+    """Returns the loss over some rays of the global batch, and what is reported of it."""
+    rays = camera_rays(parts.geometry, data.cameras, batch.image, batch.row, batch.column, index)
+    background = parts.renderer.background.train_color(keys[BACKGROUND], params["background"], rays)
+    pixels = lookup(data, batch.image, batch.row, batch.column)
+    target = composite_target(pixels, jax.lax.stop_gradient(background))
+    rendered = parts.renderer.render(keys[SAMPLER], params, state.sampler_aux, rays, background, step=state.step)
+    terms = loss_terms(parts, rendered, target, batch.weight, step=state.step)
+    errors = jnp.mean((rendered.final.color - target) ** 2, axis=-1)
+    report = {
+        **{f"loss/{name}": value for name, value in terms.items()},
+        "mse": jnp.mean(errors),
+        "samples_per_ray": rendered.info.evaluations,
+        "proposal_samples_per_ray": rendered.info.proposal_evaluations,
+        "overflow": rendered.info.overflow.astype(jnp.float32),
+    }
+    return sum(terms.values()), (report, errors)
+
+
+def step_keys(state: TrainState) -> tuple[Array, ...]:
+    """Returns the step's keys, in the order of their names; the pixels' is the same at every step."""
+    run_key = jax.random.wrap_key_data(state.key)
+    streams = [jax.random.fold_in(run_key, number) for number in range(4)]
+    return (streams[PIXELS], *(jax.random.fold_in(stream, state.step) for stream in streams[1:]))
+
+
+def gradients(parts: StepParts, state: TrainState, data: ResidentImages):
+    """Returns (loss, gradient, report, batch, errors) of the global batch, equal on all devices; runs in ``shard_map``."""
+    keys = step_keys(state)
+    batch = parts.pixels.select(keys[PIXELS], state.pixel_state, data.table, step=state.step, size=parts.batch_rays)
+    devices = jax.lax.axis_size(AXIS)
+    local = parts.batch_rays // devices
+    start = jax.lax.axis_index(AXIS) * local
+    mine = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, local), batch)
+    index = start + jnp.arange(local, dtype=jnp.int32)
+
+    def local_loss(params):
+        varying = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, AXIS, to="varying"), params)
+        loss, aux = batch_loss(parts, varying, state, data, mine, index, keys)
+        return loss / devices, aux
+
+    (loss, (report, errors)), gradient = jax.value_and_grad(local_loss, has_aux=True)(state.params)
+    loss = jax.lax.psum(loss, AXIS)
+    one = jax.lax.pcast(jnp.ones(()), AXIS, to="varying")  # constants, too, must be cast before they are averaged
+    report = jax.lax.pmean(jax.tree.map(lambda value: value * one, report), AXIS)
+    report["overflow"] *= devices
+    return loss, gradient, report, batch, (errors, start)
+
+
+def train_step(parts: StepParts, state: TrainState, data: ResidentImages) -> tuple[TrainState, dict[str, Array]]:
+    """Does one step; runs in ``shard_map``."""
+    loss, gradient, report, batch, (errors, start) = gradients(parts, state, data)
+    keys = step_keys(state)
+    updates, opt_state = parts.optimizer.update(gradient, state.opt_state, state.params)
+    params = optax.apply_updates(state.params, updates)
+    params, sampler_aux = parts.renderer.refresh(keys[REFRESH], params, state.sampler_aux, step=state.step)
+    pixel_state = state.pixel_state
+    if jax.tree.leaves(pixel_state):
+        spread = jax.lax.dynamic_update_slice_in_dim(jnp.zeros((parts.batch_rays,)), errors, start, axis=0)
+        pixel_state = parts.pixels.observe(pixel_state, batch, jax.lax.psum(spread, AXIS))
+
+    # Which tensor is not finite: the gradient's leaves in order, then the loss.
+    finite = jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in [*jax.tree.leaves(gradient), loss]])
+    good = jnp.all(finite) & (state.first_bad_step < 0)
+    failed = ~jnp.all(finite) & (state.first_bad_step < 0)
+    stepped = state.replace(
+        step=state.step + 1, params=params, sampler_aux=sampler_aux, pixel_state=pixel_state, opt_state=opt_state
+    )
+    kept = jax.tree.map(partial(jnp.where, good), stepped, state)
+    kept = kept.replace(
+        first_bad_step=jnp.where(failed, state.step, state.first_bad_step),
+        bad_tensor=jnp.where(failed, jnp.argmin(finite).astype(jnp.int32), state.bad_tensor),
+    )
+    mse = report.pop("mse")
+    metrics = {
+        "loss": loss,
+        **report,
+        "psnr": psnr_from_mse(mse),
+        "learning_rate": parts.schedule(state.step),
+        "grad_norm": optax.tree.norm(gradient),
+    }
+    return kept, metrics
+
+
+def make_dispatch(parts: StepParts, mesh: Mesh, num_steps: int) -> Callable:
+    """Returns the compiled ``(state, data) -> (state, {name: [num_steps]})``; the state is donated."""
+
+    def steps(state: TrainState, data: ResidentImages):
+        return jax.lax.scan(lambda carry, _: train_step(parts, carry, data), state, length=num_steps)
+
+    replicated = NamedSharding(mesh, PartitionSpec())
+    sharded = jax.shard_map(steps, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec())
+    return jax.jit(sharded, donate_argnums=0, in_shardings=replicated, out_shardings=replicated)
+
+
+def make_gradient(parts: StepParts, mesh: Mesh) -> Callable:
+    """Returns the compiled ``(state, data) -> (loss, gradient)`` of one step, for tests and studies."""
+
+    def gradient(state: TrainState, data: ResidentImages):
+        return gradients(parts, state, data)[:2]
+
+    return jax.jit(jax.shard_map(gradient, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec()))
