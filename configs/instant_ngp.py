@@ -3,7 +3,8 @@
     nerfjax train --config=configs/instant_ngp.py --config.scene.source=SCENE --workdir=RUN
 
 The published method marches an occupancy grid; here the samples come from proposal networks (any member of
-``config.sampler`` can take their place). Expected (published, with occupancy): mean PSNR 33.18 dB on the Blender scenes.
+``config.sampler`` can take their place). Expected (published, with occupancy): mean PSNR 33.18 dB on the
+Blender scenes.
 """
 
 from nerfjax.train.configuration import default_config

@@ -1,6 +1,6 @@
 """The best default: a hash grid of wide rows, proposal sampling, contraction for unbounded captures.
 
-    nerfjax train --config=configs/nerfjax.py --config.scene.source=CAPTURE --config.scene.downscale=8 --workdir=RUN
+nerfjax train --config=configs/nerfjax.py --config.scene.source=CAPTURE --config.scene.downscale=8 --workdir=RUN
 """
 
 from nerfjax.train.configuration import default_config
@@ -20,6 +20,8 @@ def get_config(arg=None):
     config.sampler.proposal.num_final = 32
     config.sampler.proposal.interlevel_weight = 1.0
     config.sampler.proposal.anneal_steps = 300
+    config.sampler.proposal.dilation_bias = 0.0
+    config.sampler.proposal.dilation_multiplier = 0.0
     config.network.hashgrid.max_resolution = 128
     config.field.name = "instant_ngp"
     config.field.instant_ngp.levels = 8

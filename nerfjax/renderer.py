@@ -33,7 +33,6 @@ from nerfjax.types import (
 )
 from nerfjax.volume import composite, packed_composite, packed_weights_from_density, weights_from_density
 
-
 CHUNK_MAX, CHUNK_MIN = 8192, 64
 
 
@@ -175,7 +174,9 @@ def _shade(
     return composite(weights, colors, intervals, rays.far, background_color)
 
 
-def camera_rays(geometry: SceneGeometry, cameras: Cameras, image: Array, row: Array, column: Array, index: Array) -> Rays:
+def camera_rays(
+    geometry: SceneGeometry, cameras: Cameras, image: Array, row: Array, column: Array, index: Array
+) -> Rays:
     """Returns the rays of pixels, cut to what of the scene they can meet.
 
     Args:
@@ -191,7 +192,9 @@ def camera_rays(geometry: SceneGeometry, cameras: Cameras, image: Array, row: Ar
     return rays_in_box(rays, geometry.box) if geometry.bounded else rays
 
 
-def make_image_renderer(renderer: Renderer, geometry: SceneGeometry, *, memory_bytes: int) -> Callable[..., RenderedImage]:
+def make_image_renderer(
+    renderer: Renderer, geometry: SceneGeometry, *, memory_bytes: int
+) -> Callable[..., RenderedImage]:
     """Returns ``render_image(params, aux, camera, camera_index, step) -> RenderedImage`` of a one-camera ``Cameras``.
 
     Images are rendered in chunks of one size, the largest power of two up to ``CHUNK_MAX`` whose temporaries, by the
@@ -232,7 +235,10 @@ def make_image_renderer(renderer: Renderer, geometry: SceneGeometry, *, memory_b
         fixed = (params, aux, jax.tree.map(jnp.asarray, camera), jnp.int32(camera_index))
         chunk, program = compile_for(*fixed, jnp.int32(0), jnp.int32(step))
         chunks = [program(*fixed, jnp.int32(start), jnp.int32(step)) for start in range(0, width * height, chunk)]
-        maps = [np.concatenate([np.asarray(part) for part in parts])[: width * height] for parts in zip(*chunks, strict=True)]
+        maps = [
+            np.concatenate([np.asarray(part) for part in parts])[: width * height]
+            for parts in zip(*chunks, strict=True)
+        ]
         color, accumulation, depth = (values.reshape(height, width, *values.shape[1:]) for values in maps)
         return RenderedImage(color, accumulation, depth)
 

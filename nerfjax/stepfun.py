@@ -228,19 +228,22 @@ def weighted_percentile(t: Edges, w: Steps, q: Values) -> Values:
 
 
 def merge_edges(a: Float[Array, "... A"], b: Float[Array, "... B"]) -> Float[Array, "... A+B"]:
-    """Sorted union [..., A+B] of two sorted lists of edges, ``a`` [..., A] and ``b`` [..., B]."""
+    """Sorted union [..., A+B] of two sorted lists of edges, ``a`` [..., A] and ``b`` [..., B].
 
-    # By ranks 2 ms for 65 + 33 edges of 2048 rays on 2 CPU cores, by sorting 12 ms; TPUs are slow at scatters.
-    def sort(a, b):
-        return jnp.sort(jnp.concatenate([a, b], axis=-1), axis=-1)
-
-    def place(a, b):
-        rank_a = count_before(b, a, side="left") + lax.broadcasted_iota(jnp.int32, a.shape, a.ndim - 1)
-        rank_b = count_before(a, b, side="right") + lax.broadcasted_iota(jnp.int32, b.shape, b.ndim - 1)
-        rank, edges = jnp.concatenate([rank_a, rank_b], axis=-1), jnp.concatenate([a, b], axis=-1)
-        return _per_ray(lambda i, x: jnp.zeros_like(x).at[i].set(x, unique_indices=True), rank, edges)
-
-    return lax.platform_dependent(a, b, tpu=sort, default=place)
+    ``a`` followed by ``b`` reversed rises and then falls, and log2 stages of minima and maxima sort such a list (the
+    bitonic merge; Batcher 1968, Sorting networks and their applications).
+    """
+    # 2.3 ms for 65 + 128 edges of 2048 rays on 2 CPU cores, by sorting 18 ms; no gather and no scatter.
+    batch, count = a.shape[:-1], a.shape[-1] + b.shape[-1]
+    half = 1 << (count - 1).bit_length() - 1
+    padding = jnp.full((*batch, 2 * half - count), jnp.inf, a.dtype)
+    edges = jnp.concatenate([a, padding, jnp.flip(b, axis=-1)], axis=-1)
+    while half:
+        pairs = edges.reshape(*batch, -1, 2, half)
+        low, high = pairs[..., 0, :], pairs[..., 1, :]
+        edges = jnp.stack([jnp.minimum(low, high), jnp.maximum(low, high)], axis=-2).reshape(*batch, -1)
+        half //= 2
+    return edges[..., :count]
 
 
 # ---------------------------------------------------------------------------- shaping the weights

@@ -18,7 +18,7 @@ from flax import struct
 from jax.typing import ArrayLike
 
 from nerfjax.errors import UserError
-from nerfjax.numerics import digits_of
+from nerfjax.pixels.base import image_table
 from nerfjax.scenes.base import Frame, Scene
 from nerfjax.types import Array, Cameras, ImageTable
 
@@ -64,21 +64,6 @@ def lookup(images: ResidentImages, image: ArrayLike, row: ArrayLike, column: Arr
     return texel.astype(jnp.float32) * jnp.float32(1.0 / jnp.iinfo(images.pages.dtype).max)
 
 
-def image_table(sizes: Sequence[tuple[int, int]]) -> ImageTable:
-    """Returns the table of images of (width, height) pixels, with NumPy leaves."""
-    width, height = np.asarray(sizes, np.int64).reshape(-1, 2).T
-    ends = np.cumsum(width * height)
-    total = int(ends[-1]) if len(ends) else 0
-    high, low = digits_of(ends - width * height, total)
-    return ImageTable(
-        width=width.astype(np.int32),
-        height=height.astype(np.int32),
-        start_high=np.asarray(high, np.uint32),
-        start_low=np.asarray(low, np.uint32),
-        total=total,
-    )
-
-
 def load_resident(scene: Scene, split: str = "train", *, sharding=None, threads: int | None = None) -> ResidentImages:
     """Decodes the images of one split in parallel and puts them on the device.
 
@@ -97,11 +82,16 @@ def load_resident(scene: Scene, split: str = "train", *, sharding=None, threads:
     subset = scene.subset(split)
     if not subset.frames:
         raise UserError("The split has no images.", file=scene.source, field=split, found=0)
-    table = image_table([frame.image.size for frame in subset.frames])
-    first_page, num_pages = page_layout(table.width, table.height)
+    table = frame_table(subset.frames)
+    first_page, num_pages = page_layout(np.asarray(table.width), np.asarray(table.height))
     pages = _decode_pages(subset.frames, first_page, num_pages, threads)
     images = ResidentImages(pages=pages, first_page=first_page, table=table, cameras=subset.cameras)
     return jax.device_put(images, sharding)
+
+
+def frame_table(frames: Sequence[Frame]) -> ImageTable:
+    """Returns the table of the frames' images."""
+    return image_table(*zip(*(frame.image.size for frame in frames), strict=True))
 
 
 def page_layout(width: np.ndarray, height: np.ndarray) -> tuple[np.ndarray, int]:

@@ -120,7 +120,8 @@ def _interpolate_backward(level: GridLevel, residuals, cotangent: Array) -> tupl
     rows = [_row(lower, corner, level) for corner in range(8)]
     updates = [_corner_weight(place, corner).astype(table.dtype)[:, None] * cotangent for corner in range(8)]
     table_bar = jax.ops.segment_sum(
-        jnp.concatenate(updates), jnp.concatenate(rows),
+        jnp.concatenate(updates),
+        jnp.concatenate(rows),
         num_segments=table.shape[0],
     )
     # Removed by the compiler where nobody asks for it (that is, unless poses or normals are differentiated).

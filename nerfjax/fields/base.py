@@ -6,8 +6,8 @@ A field is a Flax linen module, used only through ``init`` and ``apply``, with
 - ``density(points) -> (density [...], features [..., F])``, density in 1 / world unit;
 - ``color(features, directions, conditioning) -> [..., 3]`` in [0, 1] (sRGB).
 
-A member of the family is a factory ``name(geometry, *, options...) -> module``: the scene's box becomes static floats of
-the module, so that all inner coordinates are those of the unit cube whatever the capture's scale.
+A member of the family is a factory ``name(geometry, *, options...) -> module``: the scene's box becomes static floats
+of the module, so that all inner coordinates are those of the unit cube whatever the capture's scale.
 """
 
 from __future__ import annotations
@@ -62,5 +62,3 @@ def domain_of(geometry: SceneGeometry) -> Domain:
     """Returns the static domain of a scene."""
     lower, upper = np.asarray(geometry.box, np.float64)
     return Domain(tuple(map(float, lower)), tuple(map(float, upper)), geometry.bounded)
-
-

@@ -14,7 +14,7 @@ from nerfjax.types import Array, Conditioning, Points, SceneGeometry
 
 
 class InstantNGPField(nn.Module):
-    """A hash grid and a small MLP give density = exp(raw + bias) / box scale and features; a second MLP gives colour."""
+    """A hash grid and a small MLP give density = exp(raw + bias) / scale and features; a second MLP gives colour."""
 
     domain: Domain
     levels: tuple[GridLevel, ...]

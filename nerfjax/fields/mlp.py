@@ -34,9 +34,7 @@ class MLP(nn.Module):
     def __call__(self, x: Array) -> Array:
         """Maps [..., in] to [..., out]."""
         inputs = x
-        dense = dict(
-            kernel_init=self.kernel_init, use_bias=self.use_bias, precision=jax.lax.Precision(self.precision)
-        )
+        dense = dict(kernel_init=self.kernel_init, use_bias=self.use_bias, precision=jax.lax.Precision(self.precision))
         for index, width in enumerate(self.widths):
             if index in self.skips:
                 x = jnp.concatenate([x, inputs], axis=-1)

@@ -32,9 +32,7 @@ class NerfField(nn.Module):
 
     def setup(self) -> None:
         """Declares the trunk, the density head and the colour head."""
-        self.trunk = MLP(
-            (self.width,) * (self.depth - 1), self.width, skips=(self.skip + 1,), precision=self.precision
-        )
+        self.trunk = MLP((self.width,) * (self.depth - 1), self.width, skips=(self.skip + 1,), precision=self.precision)
         precision = jax.lax.Precision(self.precision)
         self.density_head = nn.Dense(1, precision=precision)
         self.bottleneck = nn.Dense(self.width, precision=precision)

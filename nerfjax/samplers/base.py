@@ -17,8 +17,16 @@ from flax import struct
 
 from nerfjax.types import Array, DensityNetwork, Intervals, PackedIntervals, Rays, Rendering, SamplerInfo, SceneGeometry
 
-
-__all__ = ["DensityFn", "DensityNetwork", "PointDensityFn", "Sampler", "SamplerState", "no_loss", "no_refresh", "stateless"]
+__all__ = [
+    "DensityFn",
+    "DensityNetwork",
+    "PointDensityFn",
+    "Sampler",
+    "SamplerState",
+    "no_loss",
+    "no_refresh",
+    "stateless",
+]
 
 
 @struct.dataclass

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
-from nerfjax.data.resident import ResidentImages, image_table, load_resident
+from nerfjax.data.resident import ResidentImages, frame_table, load_resident
 from nerfjax.errors import UserError
 from nerfjax.renderer import RenderedImage, Renderer, make_image_renderer, make_renderer
 from nerfjax.samplers import SAMPLERS
@@ -78,7 +78,9 @@ def build_experiment(config: ConfigDict, *, scene: Scene | None = None, with_dat
     data = load_resident(scene, "train", sharding=replicated) if with_data else None
     init = jax.jit(lambda: initial_state(config, parts, geometry, scene), out_shardings=replicated)
     shapes = jax.eval_shape(init)
-    abstract_state = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated), shapes)
+    abstract_state = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated), shapes
+    )
     names = (*(f"gradient of {name}" for name in parameter_names(shapes.params)), "loss")
 
     evaluation_renderer = build_renderer(config, geometry, deterministic=True)
@@ -107,7 +109,9 @@ def check(config: ConfigDict) -> None:
         if value < 1:
             raise UserError(f"config.train.{key} must be positive", field=f"config.train.{key}", found=value)
     if config.data.source != "resident":
-        raise UserError("unknown data source", field="config.data.source", found=config.data.source, expected="resident")
+        raise UserError(
+            "unknown data source", field="config.data.source", found=config.data.source, expected="resident"
+        )
     precisions = tuple(precision.name.lower() for precision in jax.lax.Precision)
     if config.precision not in precisions:
         raise UserError("unknown precision", field="config.precision", found=config.precision, expected=precisions)
@@ -194,7 +198,7 @@ def initial_state(config: ConfigDict, parts: StepParts, geometry: SceneGeometry,
     """Returns the state of step 0, a function of the seed."""
     run_key = jax.random.key(config.train.seed)
     params, aux = parts.renderer.init(jax.random.fold_in(run_key, 2**31 - 1), geometry)
-    table = image_table([frame.image.size for frame in scene.subset("train").frames])
+    table = frame_table(scene.subset("train").frames)
     return TrainState(
         step=jnp.zeros((), jnp.int32),
         params=params,

@@ -1,8 +1,8 @@
 """From a config to bound choices.
 
-A config is an ``ml_collections.ConfigDict`` in which a choice is a name and one sub-dict per member of the family, filled
-from the factories' signatures: ``config.sampler = {name: "proposal", proposal: {...}, stratified: {...}, ...}``. Only the
-named member is bound and hashed. Every option is checked against the real signature before anything compiles.
+A config is an ``ml_collections.ConfigDict`` in which a choice is a name and one sub-dict per member of the family,
+filled from the factories' signatures: ``config.sampler = {name: "proposal", proposal: {...}, stratified: {...}, ...}``.
+Only the named member is bound and hashed. Every option is checked against the real signature before anything compiles.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ FAMILIES: dict[str, dict[str, Callable]] = {
     "schedule": SCHEDULES,
 }
 # Supplied by the builder, never by a config.
-CONTEXT = frozenset({"geometry", "networks", "schedule", "precision", "deterministic", "prediction", "target", "weight"})
+CONTEXT = frozenset(
+    {"geometry", "networks", "schedule", "precision", "deterministic", "prediction", "target", "weight"}
+)
 # Where a run lives, how often it reports and how far it goes do not change what a step computes.
 UNHASHED = frozenset({
     "scene.source", "scene.format", "train.steps", "train.log_every", "train.eval_every", "train.checkpoint_every",
@@ -147,7 +149,11 @@ def find_config(name_or_path: str) -> Path:
     package = Path(nerfjax.__file__).parent
     shipped = [folder for folder in (package / "configs", package.parent / "configs") if folder.is_dir()]
     names = {file.stem: file for folder in shipped for file in sorted(folder.glob("[!_]*.py"))}
-    if path.suffix not in ("", ".py") or path.stem not in names or (path.parent != Path() and path.parent.name != "configs"):
+    if (
+        path.suffix not in ("", ".py")
+        or path.stem not in names
+        or (path.parent != Path() and path.parent.name != "configs")
+    ):
         raise UserError(
             f"there is no config {name_or_path!r}", field="--config", found=name_or_path,
             expected="a path to a config file, or one of: " + ", ".join(names), fix=did_you_mean(path.stem, names),

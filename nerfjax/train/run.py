@@ -123,9 +123,9 @@ def train(
                 checkpoints=checkpoints,
                 checkpoint_every=config.train.checkpoint_every,
                 eval_every=config.train.eval_every,
-                on_eval=None if score is None else lambda state, step: write_all(
-                    {"step": step, **score(experiment, state)}
-                ),
+                on_eval=None
+                if score is None
+                else lambda state, step: write_all({"step": step, **score(experiment, state)}),
                 writers=writers,
                 clock=clock,
                 stop=stop,

@@ -1,8 +1,8 @@
 """The training step, as one XLA graph: pixel, ray, samples, field, colour, loss, gradient, all-reduce, update, refresh.
 
 A dispatch runs K steps under ``lax.scan`` on the whole mesh: ``shard_map`` over the axis "data", state and images
-replicated. Every device computes the same global batch of pixels and renders its own slice; the gradient is summed where
-the replicated parameters are cast to device-varying ones.
+replicated. Every device computes the same global batch of pixels and renders its own slice; the gradient is summed
+where the replicated parameters are cast to device-varying ones.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def composite_target(pixels: Array, background: Array) -> Array:
     return pixels[:, :3] * alpha + background * (1.0 - alpha)
 
 
-def batch_loss(parts: StepParts, params, state: TrainState, data: ResidentImages, batch: PixelBatch, index: Array, keys):
+def batch_loss(
+    parts: StepParts, params, state: TrainState, data: ResidentImages, batch: PixelBatch, index: Array, keys
+):
     """Returns the loss over some rays of the global batch, and what is reported of it."""
     rays = camera_rays(parts.geometry, data.cameras, batch.image, batch.row, batch.column, index)
     background = parts.renderer.background.train_color(keys[BACKGROUND], params["background"], rays)
@@ -102,7 +104,7 @@ def step_keys(state: TrainState) -> tuple[Array, ...]:
 
 
 def gradients(parts: StepParts, state: TrainState, data: ResidentImages):
-    """Returns (loss, gradient, report, batch, errors) of the global batch, equal on all devices; runs in ``shard_map``."""
+    """Returns the loss and gradient of the global batch, equal on all devices, and more; runs in ``shard_map``."""
     keys = step_keys(state)
     batch = parts.pixels.select(keys[PIXELS], state.pixel_state, data.table, step=state.step, size=parts.batch_rays)
     devices = jax.lax.axis_size(AXIS)

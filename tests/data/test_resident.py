@@ -10,6 +10,7 @@ import pytest
 from nerfjax.data import resident
 from nerfjax.errors import UserError
 from nerfjax.numerics import permutation_radix
+from nerfjax.pixels import image_table
 from nerfjax.scenes import ImageReference, read_scene
 
 RNG = np.random.default_rng(0)
@@ -79,8 +80,9 @@ def test_only_the_split_with_its_cameras_and_table():
 
 def test_layout_of_sets_beyond_32_bit_positions():
     width, height = np.full(3000, 2000, np.int32), np.full(3000, 1500, np.int32)  # 9·10^9 pixels
-    table = resident.image_table(list(zip(width.tolist(), height.tolist(), strict=True)))
+    table = image_table(width, height)
     assert table.total == 9_000_000_000
+    table = jax.device_get(table)
     starts = table.start_high.astype(np.int64) * permutation_radix(table.total) + table.start_low
     np.testing.assert_array_equal(starts, np.arange(3000, dtype=np.int64) * 3_000_000)
     first, count = resident.page_layout(width, height)

@@ -71,7 +71,8 @@ def test_gradients_equal_those_of_automatic_differentiation():
     for axis in range(3):
         shift = jnp.zeros((1, 3)).at[0, axis].set(step)
         numeric = (
-            encode_grid(tables, positions + shift, levels=LEVELS) - encode_grid(tables, positions - shift, levels=LEVELS)
+            encode_grid(tables, positions + shift, levels=LEVELS)
+            - encode_grid(tables, positions - shift, levels=LEVELS)
         ) / (2 * step)
         expected = jnp.sum(probe * numeric, axis=-1)
         np.testing.assert_allclose(position_bar[inside, axis], expected[inside], rtol=0.01, atol=0.05)

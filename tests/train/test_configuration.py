@@ -71,12 +71,24 @@ def test_the_schedule_is_as_long_as_the_run_unless_it_is_told_otherwise():
 
 def test_the_hash_ignores_paths_cadence_and_what_is_not_chosen():
     base = load_config("demo")
-    for same in ({"scene.source": "elsewhere"}, {"train.log_every": 7}, {"parallel.devices": 4},
-                 {"sampler.stratified.num_samples": 7}):  # fmt: skip
-        assert config_hash(load_config("demo", same)) == config_hash(base), same
-    for other in ({"train.seed": 1}, {"scene.downscale": 2}, {"sampler.proposal.num_final": 7}, {"precision": "highest"},
-                  {"sampler.name": "stratified"}, {"network.hashgrid.levels": 3}):  # fmt: skip
-        assert config_hash(load_config("demo", other)) != config_hash(base), other
+    same = [
+        {"scene.source": "elsewhere"},
+        {"train.log_every": 7},
+        {"parallel.devices": 4},
+        {"sampler.stratified.num_samples": 7},
+    ]
+    other = [
+        {"train.seed": 1},
+        {"scene.downscale": 2},
+        {"sampler.proposal.num_final": 7},
+        {"precision": "highest"},
+        {"sampler.name": "stratified"},
+        {"network.hashgrid.levels": 3},
+    ]
+    for overrides in same:
+        assert config_hash(load_config("demo", overrides)) == config_hash(base), overrides
+    for overrides in other:
+        assert config_hash(load_config("demo", overrides)) != config_hash(base), overrides
     assert "sampler.proposal.num_final" in configuration.config_differences(
         base, load_config("demo", {"sampler.proposal.num_final": 7})
     )

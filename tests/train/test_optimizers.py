@@ -15,7 +15,9 @@ def test_log_lerp_is_geometric_and_stays():
 
 def test_delayed_warm_up_begins_at_the_scale_and_vanishes():
     schedule = log_lerp(initial=1.0, final=1.0, steps=100, delay_steps=10, delay_scale=0.01)
-    np.testing.assert_allclose([schedule(s) for s in (0, 5, 10, 50)], [0.01, 0.01 + 0.99 * np.sqrt(0.5), 1, 1], rtol=1e-5)
+    np.testing.assert_allclose(
+        [schedule(s) for s in (0, 5, 10, 50)], [0.01, 0.01 + 0.99 * np.sqrt(0.5), 1, 1], rtol=1e-5
+    )
 
 
 def test_exponential_and_cosine():

@@ -1,4 +1,4 @@
-"""The compiled training step: the gradient on one device and on eight, divergence, compilation, scan against single steps."""
+"""The compiled training step: its gradient on one device and on eight, divergence, compilation, dispatches."""
 
 import jax
 import jax.numpy as jnp

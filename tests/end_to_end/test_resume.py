@@ -1,0 +1,95 @@
+"""A run that is killed and goes on ends in the same bits as one that nobody touched."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+
+from nerfjax.train.run import load_run
+
+STEPS = 200
+FLAGS = [
+    "--config=demo",
+    "--config.scene.source=analytic:spheres?views=4&size=16&val=0&test=1",
+    f"--config.train.steps={STEPS}",
+    "--config.train.checkpoint_every=20",
+    "--config.train.log_every=20",
+    "--config.train.batch_rays=64",
+    "--config.sampler.proposal.num_proposal=(12,)",
+    "--config.sampler.proposal.num_final=6",
+    "--config.field.instant_ngp.levels=3",
+    "--config.field.instant_ngp.log2_size=9",
+    "--config.network.hashgrid.levels=2",
+    "--config.network.hashgrid.log2_size=9",
+    "--config.parallel.devices=1",
+]
+TRAIN = "import sys; from nerfjax.cli.main import main; sys.exit(main(['train', *sys.argv[1:]]))"
+
+
+def start(workdir, sampler):
+    arguments = [*FLAGS, f"--config.sampler.name={sampler}", f"--workdir={workdir}"]
+    return subprocess.Popen(
+        [sys.executable, "-c", TRAIN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def finish(process, expected=0):
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == expected, output
+    return output
+
+
+def stop_after_first_checkpoint(process, workdir, number):
+    """Sends a signal as soon as a checkpoint is complete; long before the end, or the test says so."""
+    deadline = time.monotonic() + 240
+    while not list(workdir.glob("checkpoints/*/SHA256SUMS")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    os.kill(process.pid, number)
+
+
+def leaves(workdir):
+    run = load_run(workdir)
+    assert run.step == STEPS
+    return jax.tree_util.tree_flatten_with_path(jax.device_get(run.state))[0]
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("untouched") / "run"
+    finish(start(workdir, "proposal"))
+    return workdir
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_resumed_equals_uninterrupted_bit_for_bit(how, untouched, tmp_path):
+    workdir = tmp_path / "run"
+    process = start(workdir, "proposal")
+    stop_after_first_checkpoint(process, workdir, how)
+    output = finish(process, expected=-signal.SIGKILL if how == signal.SIGKILL else 75)
+    if how != signal.SIGKILL:
+        assert "again" in output and "Traceback" not in output
+        assert json.loads((workdir / "manifest.json").read_text())["status"] == "preempted"
+    finish(start(workdir, "proposal"))
+    restarts = json.loads((workdir / "manifest.json").read_text())["restarts"]
+    assert len(restarts) == 1 and 0 < restarts[0]["step"] < STEPS
+    for (path, one), (_, other) in zip(leaves(untouched), leaves(workdir), strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=jax.tree_util.keystr(path))
+    # The record holds each step once, and the same numbers (but for the clock's).
+    rows = [[json.loads(line) for line in (w / "metrics.jsonl").read_text().splitlines()] for w in (untouched, workdir)]
+    losses = [[(row["step"], row["loss"]) for row in each if "loss" in row] for each in rows]
+    assert [step for step, _ in losses[1]] == sorted({step for step, _ in losses[1]})
+    assert dict(losses[1])[STEPS] == dict(losses[0])[STEPS]
+
+
+def test_a_finished_run_is_left_alone_and_more_steps_go_on(untouched, tmp_path):
+    before = {path: path.stat().st_mtime_ns for path in untouched.glob("checkpoints/**/*")}
+    output = finish(start(untouched, "proposal"))
+    assert "done" in output
+    assert before == {path: path.stat().st_mtime_ns for path in untouched.glob("checkpoints/**/*")}
