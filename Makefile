@@ -6,10 +6,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_RUN := runs/demo
 DEMO_FLAGS ?=
+PYTHON312 ?= $(shell command -v python3.12 || ls -d $(HOME)/.pyenv/versions/3.12*/bin/python 2>/dev/null | tail -n 1)
 PYTEST_FLAGS ?= -n auto --maxprocesses 8 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint trial clean
+.PHONY: help venv demo test lint newest trial clean
 
 help:  ## list the targets
 	@echo "nerfjax: radiance fields in JAX, built around the ray-sampling problem"
@@ -46,6 +47,16 @@ lint: $(STAMP)  ## check style, types and the import floors
 	@$(BIN)/pyright
 	@echo "==> import floors"
 	@$(BIN)/python -m pytest -q tests/architecture
+
+newest:  ## run 20 steps of the demo under the newest JAX, in a Python 3.12 environment of its own
+	@test -n "$(PYTHON312)" || { echo "Python 3.12 was not found; try: make newest PYTHON312=/path/to/python3.12"; exit 2; }
+	@echo "==> Installing the newest JAX into $(VENV)-newest and training the demo for 20 steps with it"
+	@test -x $(VENV)-newest/bin/pip || $(PYTHON312) -m venv $(VENV)-newest
+	@$(VENV)-newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --upgrade-strategy eager -e .
+	@rm -rf runs/newest
+	@$(VENV)-newest/bin/python -W error::DeprecationWarning $(VENV)-newest/bin/nerfjax train --config=configs/demo.py \
+	  --workdir=runs/newest --config.train.steps=20 '--config.scene.source=analytic:toys?views=12&size=64&test=2'
+	@$(VENV)-newest/bin/python -c 'import jax, sys; print(f"jax {jax.__version__} on Python {sys.version.split()[0]}: done")'
 
 trial: $(STAMP)  ## run experiments/NAME.py, an acceptance at full size: make trial NAME=...
 	@test -n "$(NAME)" -a -f "experiments/$(NAME).py" || \

@@ -12,7 +12,7 @@ def get_config(arg=None):
     """Returns the config."""
     del arg
     config = default_config()
-    config.scene.source = "analytic:spheres"
+    config.scene.source = "analytic:toys"
     config.train.steps = 600
     config.train.batch_rays = 1024
     config.train.log_every = 50

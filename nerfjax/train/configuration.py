@@ -72,7 +72,7 @@ def family(members: Mapping[str, Callable], name: str, *, type_safe: bool = True
 def default_config() -> ConfigDict:
     """Returns the config that every file of ``configs/`` starts from; all keys exist, and their set is closed."""
     config = ConfigDict()
-    config.scene = ConfigDict(dict(source="analytic:spheres", format="auto", downscale=1, holdout=8))
+    config.scene = ConfigDict(dict(source="analytic:toys", format="auto", downscale=1, holdout=8))
     config.data = ConfigDict(dict(source="resident"))
     config.train = ConfigDict(
         dict(steps=20_000, batch_rays=4096, seed=0, log_every=100, eval_every=0, checkpoint_every=1000,
