@@ -22,10 +22,10 @@ from PIL import Image
 from nerfjax.errors import UserError, did_you_mean
 from nerfjax.geometry.poses import look_at
 from nerfjax.scenes.analytic_scenes import SCENES, UNBOUNDED, primitives
-from nerfjax.scenes.assemble import Capture, scene_in_frame
+from nerfjax.scenes.assemble import scene_in_frame
 from nerfjax.scenes.base import SPLITS, Scene, SceneReader
+from nerfjax.scenes.capture import Capture, RawFrame
 from nerfjax.scenes.images import ImageReference
-from nerfjax.scenes.json_frames import RawFrame
 from nerfjax.scenes.primitives import render_rays
 
 PREFIX = "analytic:"

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,31 +18,12 @@ from nerfjax.errors import UserError
 from nerfjax.geometry.cameras import cameras_from
 from nerfjax.geometry.poses import transform_poses
 from nerfjax.scenes.base import Frame, Scene, duplicate_notes, shorten
+from nerfjax.scenes.capture import Capture, RawFrame
 from nerfjax.scenes.images import downscaled_size, has_transparency
-from nerfjax.scenes.json_frames import RawFrame
 from nerfjax.scenes.normalize import normalization
 from nerfjax.types import Cameras, SceneGeometry
 
 NEAR_UNBOUNDED, FAR_UNBOUNDED = 0.05, 1000.0
-
-
-@dataclass(frozen=True)
-class Capture:
-    """What a reader found.
-
-    Attributes:
-      name, format, source: of the scene.
-      frames: in the scene's order.
-      notes: warnings so far.
-      provenance: what was read.
-    """
-
-    name: str
-    format: str
-    source: str
-    frames: tuple[RawFrame, ...]
-    notes: tuple[str, ...] = ()
-    provenance: dict[str, Any] = field(default_factory=dict)
 
 
 def assemble(capture: Capture, *, downscale: float | int = 1) -> Scene:
@@ -61,7 +41,8 @@ def assemble(capture: Capture, *, downscale: float | int = 1) -> Scene:
         raise UserError(
             "The capture has no training image.", file=capture.source, found=f"{len(capture.frames)} frames"
         )
-    if has_transparency(training[0].image):
+    is_object = has_transparency(training[0].image) if capture.is_object is None else capture.is_object
+    if is_object:
         return scene_in_frame(capture, np.eye(4), is_object=True, downscale=downscale)
     poses = np.stack([frame.pose for frame in capture.frames])
     to_scene, provenance, notes = normalization(poses, [frame.name for frame in capture.frames])

@@ -10,8 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from nerfjax.errors import UserError
-from nerfjax.scenes.assemble import Capture, assemble, capture_name
+from nerfjax.scenes.assemble import assemble, capture_name
 from nerfjax.scenes.base import SPLITS, Scene, SceneReader
+from nerfjax.scenes.capture import Capture
 from nerfjax.scenes.image_files import ImageFiles
 from nerfjax.scenes.json_frames import frames_of, load_json
 from nerfjax.scenes.transforms_json import locate, raw_frame

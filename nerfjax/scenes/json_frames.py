@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import numpy as np
 
 from nerfjax.errors import UserError, did_you_mean
 from nerfjax.geometry.poses import check_poses, orthonormalize
-from nerfjax.scenes.images import ImageReference
 
 # Names in ``camera_model`` → our model. Coefficients that a model lacks are absent from the files.
 MODELS = {
@@ -37,32 +35,6 @@ MODELS = {
 _COEFFICIENTS = ("k1", "k2", "k3", "k4", "p1", "p2")
 ROTATION_TOLERANCE = 1e-2  # structure from motion writes rotations to a few digits; they are made exact
 AXES = {"opengl": (1.0, 1.0, 1.0), "opencv": (1.0, -1.0, -1.0)}
-
-
-@dataclass(frozen=True)
-class RawFrame:
-    """A frame as the capture states it.
-
-    Attributes:
-      name: relative path with forward slashes.
-      image: the image at the size on disk.
-      split: "train", "val" or "test".
-      pose: [4, 4] float64 camera-to-world, OpenGL axes, capture coordinates.
-      focal, center: [2] float64, pixels of the size on disk.
-      distortion: [6] float64 (k1, k2, k3, k4, p1, p2).
-      model: a name of ``types.CAMERA_MODELS``.
-      mask: black = ignored pixel.
-    """
-
-    name: str
-    image: ImageReference
-    split: str
-    pose: np.ndarray
-    focal: np.ndarray
-    center: np.ndarray
-    distortion: np.ndarray
-    model: str
-    mask: ImageReference | None = None
 
 
 class Lookup:

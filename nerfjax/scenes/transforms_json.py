@@ -12,13 +12,13 @@ from collections.abc import Collection
 from pathlib import Path
 
 from nerfjax.errors import UserError
-from nerfjax.scenes.assemble import Capture, assemble, capture_name
+from nerfjax.scenes.assemble import assemble, capture_name
 from nerfjax.scenes.base import SPLITS, Scene, SceneReader, holdout_splits, shorten
+from nerfjax.scenes.capture import Capture, RawFrame
 from nerfjax.scenes.image_files import ImageFiles, normal_path
 from nerfjax.scenes.images import ImageReference, open_image
 from nerfjax.scenes.json_frames import (
     Lookup,
-    RawFrame,
     camera_size,
     frames_of,
     load_json,

@@ -1,0 +1,81 @@
+"""What a reader finds, as the capture states it: before normalisation, in the capture's own coordinates, float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nerfjax.scenes.images import ImageReference
+
+
+@dataclass(frozen=True)
+class DepthReference:
+    """A depth image, decoded when it is read.
+
+    Attributes:
+      path: the file (PNG, TIFF, EXR or NPY); its size may differ from the image's.
+      unit: length of one stored unit in the capture's units (0.001 for millimetres in a metric capture).
+      kind: "z" (along the optical axis) or "ray" (distance from the camera).
+    """
+
+    path: Path
+    unit: float | int
+    kind: str = "z"
+
+
+@dataclass(frozen=True)
+class RawFrame:
+    """A frame as the capture states it.
+
+    Attributes:
+      name: relative path with forward slashes.
+      image: the image at the size on disk.
+      split: "train", "val" or "test".
+      pose: [4, 4] float64 camera-to-world, OpenGL axes, capture coordinates.
+      focal, center: [2] float64, pixels of the size on disk.
+      distortion: [6] float64 (k1, k2, k3, k4, p1, p2).
+      model: a name of ``types.CAMERA_MODELS``.
+      mask: black = ignored pixel.
+      depth: z-depth or ray length behind the pixels, where the capture has it.
+    """
+
+    name: str
+    image: ImageReference
+    split: str
+    pose: np.ndarray
+    focal: np.ndarray
+    center: np.ndarray
+    distortion: np.ndarray
+    model: str
+    mask: ImageReference | None = None
+    depth: DepthReference | None = None
+
+
+@dataclass(frozen=True)
+class Capture:
+    """What a reader found.
+
+    Attributes:
+      name, format, source: of the scene.
+      frames: in the scene's order.
+      notes: warnings so far.
+      provenance: what was read, JSON-able.
+      points: [P, 3] float64 sparse points, capture coordinates; None where the capture has none.
+      is_object: whether the images show an object on nothing; None = decided by their transparency.
+      box: [2, 3] float64 region that holds what is of interest, capture coordinates; None = unknown.
+      near_far: [2] distances along rays, capture units; None = unknown.
+    """
+
+    name: str
+    format: str
+    source: str
+    frames: tuple[RawFrame, ...]
+    notes: tuple[str, ...] = ()
+    provenance: dict[str, Any] = field(default_factory=dict)
+    points: np.ndarray | None = None
+    is_object: bool | None = None
+    box: np.ndarray | None = None
+    near_far: tuple[float, float] | None = None
