@@ -11,7 +11,7 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -99,7 +99,7 @@ def score_views(experiment: Any, state: Any, *, count: int = 4) -> dict[str, flo
     return {f"eval/{metric}": float(np.mean([score[metric] for score in scores])) for metric in ("psnr", "ssim")}
 
 
-def background_level(config: Mapping[str, Any], implied: str | None) -> float:
+def background_level(config: Any, implied: str | None) -> float:
     """Returns the grey level behind transparent ground truth: the one that the run renders.
 
     Args:

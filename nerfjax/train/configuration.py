@@ -99,7 +99,7 @@ def default_config() -> ConfigDict:
     return config.lock()
 
 
-def bind(section: str, config: Mapping[str, Any], **context: Any) -> Any:
+def bind(section: str, config: ConfigDict | Mapping[str, Any], **context: Any) -> Any:
     """Makes the named member of a family from its options.
 
     Args:
@@ -122,7 +122,7 @@ def bind(section: str, config: Mapping[str, Any], **context: Any) -> Any:
     return make(**options, **{key: value for key, value in context.items() if key in parameters})
 
 
-def chosen(section: str, config: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def chosen(section: str, config: ConfigDict | Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Returns the chosen member's name and options.
 
     Raises:
@@ -209,7 +209,7 @@ def override(config: ConfigDict, key: str, value: Any) -> None:
         ) from error  # fmt: skip
 
 
-def flat_keys(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat_keys(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Returns {"a.b": value} of all leaves."""
     flat = {}
     for key, value in config.items():
@@ -218,7 +218,7 @@ def flat_keys(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def config_to_json(config: Mapping[str, Any]) -> dict[str, Any]:
+def config_to_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     """Returns the resolved config as plain JSON values (tuples become lists)."""
     return json.loads(json.dumps({key: _plain(value) for key, value in config.items()}))
 
@@ -240,7 +240,7 @@ def config_from_json(document: Mapping[str, Any]) -> ConfigDict:
     return ConfigDict(restore(document)).lock()
 
 
-def bound_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def bound_config(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     """Returns {"a.b": value} of what decides a run's numbers: chosen members only, without paths, cadences, devices."""
     document = config_to_json(config)
     for section in FAMILIES:
@@ -252,12 +252,12 @@ def bound_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: flat[key] for key in sorted(flat) if key not in UNHASHED and key.split(".")[0] not in UNHASHED}
 
 
-def config_hash(config: Mapping[str, Any]) -> str:
+def config_hash(config: ConfigDict | Mapping[str, Any]) -> str:
     """Returns the SHA-256 of the canonical JSON of ``bound_config``."""
     return hashlib.sha256(json.dumps(bound_config(config), sort_keys=True).encode()).hexdigest()
 
 
-def config_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def config_differences(one: ConfigDict, other: ConfigDict) -> dict[str, tuple[Any, Any]]:
     """Returns {key: (value in one, value in other)} where the bound configs differ."""
     a, b = bound_config(one), bound_config(other)
     return {key: (a.get(key), b.get(key)) for key in sorted({*a, *b}) if a.get(key) != b.get(key)}

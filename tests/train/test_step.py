@@ -46,9 +46,10 @@ def test_the_gradient_of_eight_devices_is_that_of_one(sampler):
         results.append(make_gradient(experiment.parts, experiment.mesh)(experiment.init_state(), experiment.data))
     (loss, gradient), (loss_of_eight, gradient_of_eight) = results
     np.testing.assert_allclose(loss_of_eight, loss, rtol=1e-5)
-    names = experiment.tensor_names
+    # To 1e-4 of each tensor's own gradient; where that all but cancels, to the rounding of its terms.
+    names, whole = experiment.tensor_names, np.sqrt(sum(np.sum(leaf**2) for leaf in leaves(gradient)))
     for name, one, eight in zip(names, leaves(gradient), leaves(gradient_of_eight), strict=False):
-        assert np.linalg.norm(eight - one) <= 1e-4 * np.linalg.norm(one), name
+        assert np.linalg.norm(eight - one) <= 1e-4 * np.linalg.norm(one) + 1e-7 * whole, name
     assert all(np.linalg.norm(leaf) > 0 for leaf in leaves(gradient["field"]))
 
 
