@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import linen as nn
+from jax.typing import ArrayLike
 
 from nerfjax.background import Background
 from nerfjax.geometry.rays import cast_points, rays_from_pixels, rays_in_box
@@ -230,7 +231,7 @@ def make_image_renderer(
             compiled[models] = chunk, program
         return compiled[models]
 
-    def render_image(params, aux, camera: Cameras, camera_index: int = -1, step: int = 0) -> RenderedImage:
+    def render_image(params, aux, camera: Cameras, camera_index: int = -1, step: ArrayLike = 0) -> RenderedImage:
         width, height = (int(side) for side in np.asarray(camera.size).reshape(2))
         fixed = (params, aux, jax.tree.map(jnp.asarray, camera), jnp.int32(camera_index))
         chunk, program = compile_for(*fixed, jnp.int32(0), jnp.int32(step))

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import optax
+from jax.typing import ArrayLike
 
 from nerfjax.types import Array
 
-Schedule = Callable[[Array], Array]
+Schedule = Callable[[ArrayLike], Array]
 
 
 def log_lerp(
@@ -22,7 +23,7 @@ def log_lerp(
     delayed warm-up of mip-NeRF (Barron et al. 2021, supplement).
     """
 
-    def schedule(step: Array) -> Array:
+    def schedule(step: ArrayLike) -> Array:
         step = jnp.asarray(step, jnp.float32)
         fraction = jnp.clip(step / steps, 0.0, 1.0)
         rate = jnp.exp(jnp.log(initial) * (1.0 - fraction) + jnp.log(final) * fraction)
@@ -37,7 +38,7 @@ def log_lerp(
 def exponential(*, initial: float = 1e-2, rate: float = 0.1, steps: int = 20_000, warmup: int = 0) -> Schedule:
     """Decays as initial * rate^(step / steps), without end; ``warmup`` steps rise linearly first."""
 
-    def schedule(step: Array) -> Array:
+    def schedule(step: ArrayLike) -> Array:
         step = jnp.asarray(step, jnp.float32)
         decayed = initial * jnp.exp(jnp.log(rate) * step / steps)
         return decayed * jnp.minimum(1.0, (step + 1.0) / max(warmup, 1))
@@ -48,7 +49,7 @@ def exponential(*, initial: float = 1e-2, rate: float = 0.1, steps: int = 20_000
 def cosine(*, initial: float = 1e-2, final: float = 0.0, steps: int = 20_000, warmup: int = 0) -> Schedule:
     """Rises linearly over ``warmup`` steps, then follows half a cosine from ``initial`` to ``final`` at ``steps``."""
 
-    def schedule(step: Array) -> Array:
+    def schedule(step: ArrayLike) -> Array:
         step = jnp.asarray(step, jnp.float32)
         fraction = jnp.clip((step - warmup) / max(steps - warmup, 1), 0.0, 1.0)
         decayed = final + (initial - final) * 0.5 * (1.0 + jnp.cos(jnp.pi * fraction))

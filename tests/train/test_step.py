@@ -46,10 +46,12 @@ def test_the_gradient_of_eight_devices_is_that_of_one(sampler):
         results.append(make_gradient(experiment.parts, experiment.mesh)(experiment.init_state(), experiment.data))
     (loss, gradient), (loss_of_eight, gradient_of_eight) = results
     np.testing.assert_allclose(loss_of_eight, loss, rtol=1e-5)
-    # To 1e-4 of each tensor's own gradient; where that all but cancels, to the rounding of its terms.
-    names, whole = experiment.tensor_names, np.sqrt(sum(np.sum(leaf**2) for leaf in leaves(gradient)))
-    for name, one, eight in zip(names, leaves(gradient), leaves(gradient_of_eight), strict=False):
-        assert np.linalg.norm(eight - one) <= 1e-4 * np.linalg.norm(one) + 1e-7 * whole, name
+    # 1e-4 of the whole gradient; of each tensor, whose sum may all but cancel, enough to see a wrong all-reduce.
+    pairs = list(zip(experiment.tensor_names, leaves(gradient), leaves(gradient_of_eight), strict=False))
+    norm = [np.sqrt(sum(np.sum(x(pair) ** 2) for pair in pairs)) for x in (lambda p: p[1] - p[2], lambda p: p[1])]
+    assert norm[0] <= 1e-4 * norm[1]
+    for name, one, eight in pairs:
+        assert np.linalg.norm(eight - one) <= 1e-2 * np.linalg.norm(one), name
     assert all(np.linalg.norm(leaf) > 0 for leaf in leaves(gradient["field"]))
 
 
