@@ -7,8 +7,6 @@ from typing import Any
 import jax
 from flax import struct
 
-from nerfjax.types import Array
-
 
 @struct.dataclass
 class TrainState:
@@ -26,14 +24,14 @@ class TrainState:
       bad_tensor: [] int32, index into ``tensor_names`` of the first tensor that was not finite; -1.
     """
 
-    step: Array
+    step: Any  # not Array: tree maps fill the state with specs, too
     params: Any
     sampler_aux: Any
     pixel_state: Any
     opt_state: Any
-    key: Array
-    first_bad_step: Array
-    bad_tensor: Array
+    key: Any
+    first_bad_step: Any
+    bad_tensor: Any
 
 
 def parameter_names(params) -> tuple[str, ...]:
