@@ -26,13 +26,14 @@ class UserError(NerfjaxError):
       found: what stands there.
       expected: what should stand there.
       fix: what to do, in the imperative.
+      code: the doctor's code for it (``scenes/doctor/findings.py``); not printed.
     """
 
     exit_code = 2
 
-    def __init__(self, problem: str, *, file=None, field=None, found=None, expected=None, fix=None):
+    def __init__(self, problem: str, *, file=None, field=None, found=None, expected=None, fix=None, code=None):
         self.problem, self.file, self.field = problem, file, field
-        self.found, self.expected, self.fix = found, expected, fix
+        self.found, self.expected, self.fix, self.code = found, expected, fix, code
         details = dict(file=file, field=field, found=found, expected=expected, fix=fix)
         lines = [f"  {name + ':':<10}{value}" for name, value in details.items() if value is not None]
         super().__init__("\n".join([problem, *lines]))

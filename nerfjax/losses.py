@@ -61,6 +61,24 @@ def charbonnier(
     return _mean_over_rays(jnp.sqrt(jnp.square(prediction - target) + padding**2), weight)
 
 
+def log_depth(prediction: RayWeight, target: RayWeight, weight: RayWeight) -> Scalar:
+    """Mean of ``|log(prediction / target)|``: the relative error of a distance, whatever the scene's unit.
+
+    It is bounded where a ray still ends far beyond what was measured, unlike the error of the distance itself.
+
+    Args:
+      prediction: [...] expected distance along the ray.
+      target: [...] measured distance along the ray; 0 or less where unknown.
+      weight: [...] weight of each ray, of mean 1 (0 where unknown).
+
+    Returns:
+      [] mean over rays.
+    """
+    known = target > 0
+    ratio = jnp.maximum(prediction, 1e-6) / jnp.where(known, target, 1.0)
+    return jnp.mean(jnp.where(known, jnp.abs(jnp.log(ratio)), 0.0) * weight)
+
+
 def interlevel(target: Histogram, proposal: Histogram) -> Scalar:
     """Penalty for final weights that the proposal does not cover.
 

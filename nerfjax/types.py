@@ -17,7 +17,13 @@ from flax import struct
 
 Array = jax.Array
 
-CAMERA_MODELS = ("pinhole", "opencv", "opencv_fisheye", "equirectangular", "orthographic")
+# In the order of their numbers in ``Cameras.model``: add at the end only.
+CAMERA_MODELS = (
+    "pinhole", "opencv", "opencv_fisheye", "equirectangular", "orthographic", "full_opencv", "fov",
+    "thin_prism_fisheye", "rad_tan_thin_prism_fisheye", "division", "eucm",
+)  # fmt: skip
+# The columns of ``Cameras.distortion``; which of them a model uses, and for what, is in ``geometry/cameras.py``.
+DISTORTION = ("k1", "k2", "k3", "k4", "p1", "p2", "k5", "k6", "s1", "s2", "s3", "s4")
 
 
 @struct.dataclass
@@ -28,7 +34,7 @@ class Cameras:
       pose: [C, 3, 4] camera-to-world.
       focal: [C, 2] (fx, fy), pixels; pixels per world unit for ``orthographic``; unused for ``equirectangular``.
       center: [C, 2] principal point (cx, cy), pixels; the centre of the top-left pixel is (0.5, 0.5).
-      distortion: [C, 6] (k1, k2, k3, k4, p1, p2); zeros where the model has none.
+      distortion: [C, 12] in the order of ``DISTORTION``; zeros where the model has none.
       size: [C, 2] int32 (width, height), pixels.
       model: [C] int32, index into ``CAMERA_MODELS``.
       models: static; the names that occur in ``model`` (only those are compiled).

@@ -66,7 +66,7 @@ def check_schema(value, schema: dict, path: str = "document") -> None:
             check_schema(item, schema.get("items", {}), f"{path}[{index}]")
 
 
-def test_the_saved_pictures_give_the_same_psnr(tmp_path):
+def test_b90_the_saved_pictures_give_the_same_psnr(tmp_path):
     targets = [photo(0), photo(1)]
     colors = [
         np.clip(target / 255 + np.random.default_rng(9).normal(0, 0.05, target.shape), -0.1, 1.1) for target in targets
@@ -82,7 +82,7 @@ def test_the_saved_pictures_give_the_same_psnr(tmp_path):
     assert result["n"] == 2
 
 
-def test_the_document_keeps_to_the_schema_and_the_file_is_the_document(tmp_path):
+def test_b94_the_document_with_its_number_and_list_keeps_to_the_schema(tmp_path):
     result = run_evaluate([photo(1) / 255], [frame("a.png", photo(0))], tmp_path / "7", run="fox", step=7)
     check_schema(result, json.loads(SCHEMA.read_text()))
     assert json.loads((tmp_path / "7" / "metrics.json").read_text()) == result
@@ -97,7 +97,7 @@ def test_a_perfect_picture_is_a_number_in_json(tmp_path):
 
 
 @pytest.mark.parametrize("background", [0.0, 0.5, 1.0])
-def test_alpha_is_composited_over_the_background_and_hidden_colours_do_not_count(tmp_path, background):
+def test_b48_alpha_is_composited_over_the_background_and_hidden_colours_do_not_count(tmp_path, background):
     image = photo(0, channels=4)
     alpha = image[..., 3:] / 255
     color = image[..., :3] / 255 * alpha + background * (1 - alpha)
@@ -157,7 +157,7 @@ def test_picture_names_are_distinct():
         ("learned", None, 1.0),
     ],
 )
-def test_ground_truth_lies_on_the_background_that_is_rendered(name, implied, level):
+def test_b49_ground_truth_lies_on_the_background_that_is_rendered(name, implied, level):
     config = {"background": {"name": name, "random": {"shown": 0.25}}}
     assert evaluation.background_level(config, implied) == level
 

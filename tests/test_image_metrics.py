@@ -51,7 +51,7 @@ def test_mse_and_psnr():
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.02, 0.3])
-def test_ssim_against_windows(noise):
+def test_b91_ssim_against_windows(noise):
     prediction, target = images(noise=noise)
     np.testing.assert_allclose(image_metrics.ssim(prediction, target), slow_ssim(prediction, target), atol=2e-5)
 
@@ -65,7 +65,7 @@ def test_ssim_is_symmetric_and_falls_with_noise():
     )
 
 
-def test_ssim_takes_the_data_range_to_be_one():
+def test_b91_ssim_takes_the_data_range_to_be_one():
     # With an assumed range of 2 the constants would be four times as large and hide much of this difference.
     dark = np.full((12, 12, 3), 0.01, np.float32)
     want = (2 * 0.01 * 0.05 + 1e-4) / (0.01**2 + 0.05**2 + 1e-4)
@@ -82,7 +82,7 @@ def test_the_smallest_image_and_smaller_ones():
 
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("offset", [0.0, 0.1])
-def test_gradients_on_flat_images_are_finite(value, offset):
+def test_b86_gradients_on_flat_images_are_finite(value, offset):
     target = jnp.full((14, 15, 3), value)
     prediction = jnp.abs(target - offset)
     for metric in (image_metrics.ssim, image_metrics.psnr, image_metrics.mse):

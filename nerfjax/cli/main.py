@@ -16,10 +16,13 @@ from typing import NoReturn
 from nerfjax.errors import NerfjaxError, UserError, did_you_mean
 
 VERBS = {
+    "inspect": "say what a capture is and what is wrong with it",
+    "prepare": "write a capture as a fingerprinted data set",
     "train": "train a radiance field, evaluate it and write its report",
     "eval": "render the test views and measure them",
     "render": "render a camera path to a video",
     "status": "say where a run stands",
+    "bench": "measure the speed of a part",
 }
 HELP = f"""usage: nerfjax VERB ...   (nerfjax VERB --help explains a verb)
 

@@ -3,8 +3,12 @@
 Every model is the chain   pixel -> plane -> undistorted plane -> direction:
 
   plane         d = (pixel - center) / focal, image axes (x right, y down)
-  undistorted   m with D(m) = d (``distortion.py``; the identity but for "opencv" and "opencv_fisheye")
+  undistorted   m with D(m) = d (``distortion.py``; the identity for models without one)
   direction     the ideal lens (``lenses.py``)
+
+Which coefficients a model has is in ``COEFFICIENTS_OF``; the same name may mean different things: k4 is the fourth
+power of a polynomial in "opencv", of the polar angle's polynomial in the fisheyes, and belongs to the denominator in
+"full_opencv"; in "fov" k1 is the angle omega, in "division" the divisor's factor, and in "eucm" k1, k2 are alpha, beta.
 
 ``xp=jnp`` computes in float32 on device, ``xp=np`` in float64 on the host: one text for both.
 """
@@ -20,12 +24,26 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from nerfjax.errors import UserError, did_you_mean
-from nerfjax.geometry.distortion import distort, in_valid_field, undistort
-from nerfjax.geometry.lenses import FLATTEN, LIFT, in_front, length, plane_limit
+from nerfjax.geometry.distortion import DISTORTION_OF, distort, in_valid_field, undistort
+from nerfjax.geometry.lenses import FLATTEN, LENS_OF, LIFT, LIMITED, in_front, length, plane_limit
 from nerfjax.geometry.poses import check_poses
-from nerfjax.types import CAMERA_MODELS, Array, Cameras
+from nerfjax.types import CAMERA_MODELS, DISTORTION, Array, Cameras
 
-_DISTORTED = ("opencv", "opencv_fisheye")
+_LARGEST = 1e30  # what float32 holds, with room for products
+_SMALLEST = 1e-9  # of focal lengths: below, directions overflow in float32
+COEFFICIENTS_OF = {
+    "pinhole": (),
+    "opencv": ("k1", "k2", "k3", "k4", "p1", "p2"),
+    "opencv_fisheye": ("k1", "k2", "k3", "k4"),
+    "equirectangular": (),
+    "orthographic": (),
+    "full_opencv": DISTORTION,
+    "fov": ("k1",),
+    "thin_prism_fisheye": ("k1", "k2", "k3", "k4", "p1", "p2", "s1", "s2", "s3", "s4"),
+    "rad_tan_thin_prism_fisheye": DISTORTION,
+    "division": ("k1",),
+    "eucm": ("k1", "k2"),
+}
 
 
 class Unprojection(NamedTuple):
@@ -60,19 +78,21 @@ def unproject(cameras: Cameras, pixels: ArrayLike, *, xp=jnp) -> Unprojection:
     pixels = xp.asarray(pixels, center.dtype)
     plane = (pixels - center) / focal
     converged = xp.ones(plane.shape[:-1], bool)
-    if _needs(cameras, _DISTORTED):
-        target = plane
-        plane = undistort(target, distortion, xp)
-        tolerance = 5e-4 if xp is jnp else 1e-9
-        residual = xp.abs(distort(plane, distortion, xp)[0] - target) * focal
-        converged = (xp.max(residual, axis=-1) < tolerance) & in_valid_field(plane, distortion, xp)
-    directions = _choose(cameras, xp, lambda name: LIFT[name](plane, xp))
+    tolerance, target = 5e-4 if xp is jnp else 1e-9, plane
+    for kind in _distortions(cameras):
+        own, coefficients = _share(cameras, kind, DISTORTION_OF, distortion, xp)
+        m = undistort(kind, target, coefficients, xp)
+        residual = xp.abs(distort(kind, m, coefficients, xp)[0] - target) * focal
+        reached = (xp.max(residual, axis=-1) < tolerance) & in_valid_field(kind, m, coefficients, xp)
+        # Elsewhere the coefficients are zero, and the identity converges.
+        plane, converged = m if own is None else xp.where(own[..., None], m, plane), converged & reached
+    directions = _choose(cameras, xp, distortion, lambda name, c: LIFT[name](plane, c, xp))
     offsets = xp.zeros_like(directions)
     if _needs(cameras, ("orthographic",)):
         on_plane = xp.stack([plane[..., 0], -plane[..., 1], xp.zeros_like(plane[..., 0])], axis=-1)
         offsets = xp.where(_is_model(cameras, "orthographic", xp)[..., None], on_plane, offsets)
-    if _needs(cameras, ("opencv_fisheye", "equirectangular")):
-        converged = converged & _choose(cameras, xp, lambda name: plane_limit(name, plane, xp))
+    if any(LENS_OF[name] in LIMITED for name in cameras.models):
+        converged = converged & _choose(cameras, xp, distortion, lambda name, c: plane_limit(name, plane, c, xp))
     return Unprojection(directions, offsets, converged)
 
 
@@ -90,12 +110,16 @@ def project_camera(cameras: Cameras, points: ArrayLike, *, xp=jnp) -> Projection
     """
     center, focal, distortion = _intrinsics(cameras, xp)
     points = xp.asarray(points, center.dtype)
-    plane = _choose(cameras, xp, lambda name: FLATTEN[name](points, xp))
-    valid = _choose(cameras, xp, lambda name: in_front(name, points, xp))
-    if _needs(cameras, _DISTORTED):
-        valid = valid & in_valid_field(plane, distortion, xp)
-        plane = distort(plane, distortion, xp)[0]
-    distance = _choose(cameras, xp, lambda name: -points[..., 2] if name == "orthographic" else length(points, xp))
+    plane = _choose(cameras, xp, distortion, lambda name, c: FLATTEN[name](points, c, xp))
+    valid = _choose(cameras, xp, distortion, lambda name, c: in_front(name, points, c, xp))
+    undistorted = plane
+    for kind in _distortions(cameras):
+        own, coefficients = _share(cameras, kind, DISTORTION_OF, distortion, xp)
+        valid = valid & in_valid_field(kind, undistorted, coefficients, xp)
+        image = distort(kind, undistorted, coefficients, xp)[0]
+        plane = image if own is None else xp.where(own[..., None], image, plane)
+    along = -points[..., 2]
+    distance = _choose(cameras, xp, distortion, lambda name, c: along if name == "orthographic" else length(points, xp))
     return Projection(plane * focal + center, distance, valid)
 
 
@@ -148,17 +172,36 @@ def _is_model(cameras: Cameras, name: str, xp):
     return xp.asarray(cameras.model) == CAMERA_MODELS.index(name)
 
 
-def _choose(cameras: Cameras, xp, compute):
-    """``compute(name)`` of each element's own model; models that do not occur are not computed."""
-    # One name per formula: pinhole and opencv differ in their distortion alone.
-    names = list(dict.fromkeys("pinhole" if name == "opencv" else name for name in cameras.models))
-    result = compute(names[0])
-    for name in names[1:]:
-        value = compute(name)
-        mask = _is_model(cameras, name, xp)
-        if name == "pinhole":
-            mask = mask | _is_model(cameras, "opencv", xp)
-        result = xp.where(mask[(...,) + (None,) * (value.ndim - mask.ndim)], value, result)
+def _distortions(cameras: Cameras) -> list[str]:
+    """Returns the kinds of distortion that occur."""
+    return list(dict.fromkeys(DISTORTION_OF[name] for name in cameras.models if name in DISTORTION_OF))
+
+
+def _share(cameras: Cameras, kind: str, kind_of: dict[str, str], distortion, xp):
+    """Which elements are of a kind, and the coefficients of those, zero elsewhere.
+
+    Returns:
+      (mask [...], or None where all of them are; coefficients [..., D]).
+    """
+    own = None
+    if any(kind_of.get(name) != kind for name in cameras.models):
+        members = [name for name in cameras.models if kind_of.get(name) == kind]
+        own = _is_model(cameras, members[0], xp)
+        for name in members[1:]:
+            own = own | _is_model(cameras, name, xp)
+        distortion = xp.where(own[..., None], distortion, 0.0)
+    return own, distortion
+
+
+def _choose(cameras: Cameras, xp, distortion, compute):
+    """``compute(lens, coefficients)`` of each element's own lens; lenses that do not occur are not computed."""
+    result = None
+    for name in dict.fromkeys(LENS_OF[name] for name in cameras.models):
+        own, coefficients = _share(cameras, name, LENS_OF, distortion, xp)
+        value = compute(name, coefficients)
+        if result is not None:
+            value = xp.where(own[(...,) + (None,) * (value.ndim - own.ndim)], value, result)
+        result = value
     return result
 
 
@@ -177,7 +220,7 @@ def cameras_from(
       center: broadcastable to [C, 2], pixels; None is the image's middle.
       size: broadcastable to [C, 2] (width, height), pixels.
       model: one name of ``CAMERA_MODELS``, or one per camera.
-      distortion: broadcastable to [C, 6] (k1, k2, k3, k4, p1, p2); None is zero.
+      distortion: broadcastable to [C, 12] in the order of ``types.DISTORTION``, or its first columns; None is zero.
       file: the file, for messages.
       names: the cameras' names, for messages.
       allow_outside_center: whether a principal point may lie outside its image (crops).
@@ -203,7 +246,8 @@ def cameras_from(
     size = _rows(size, count, 2, "size", file)
     focal = _rows(1.0 if focal is None else focal, count, 2, "focal", file)
     center = _rows(size / 2 if center is None else center, count, 2, "center", file)
-    distortion = _rows(0.0 if distortion is None else distortion, count, 6, "distortion", file)
+    distortion = full_distortion(0.0 if distortion is None else distortion)
+    distortion = _rows(distortion, count, len(DISTORTION), "distortion", file)
     labels = list(names) if names is not None else [f"camera {i}" for i in range(count)]
     _check(models, pose, focal, center, distortion, size, labels, file, allow_outside_center)
     return Cameras(
@@ -212,6 +256,15 @@ def cameras_from(
         model=np.asarray([CAMERA_MODELS.index(name) for name in models], np.int32),
         models=tuple(name for name in CAMERA_MODELS if name in models) or ("pinhole",),
     )  # fmt: skip
+
+
+def full_distortion(distortion) -> np.ndarray:
+    """Returns coefficients [..., 12] from the first columns [..., 0…12] (or a scalar, as it is)."""
+    distortion = np.asarray(distortion, np.float64)
+    missing = len(DISTORTION) - distortion.shape[-1] if distortion.ndim else 0
+    if missing > 0:
+        distortion = np.concatenate([distortion, np.zeros((*distortion.shape[:-1], missing))], axis=-1)
+    return distortion
 
 
 def _rows(value, count: int, width: int, field: str, file) -> np.ndarray:
@@ -238,20 +291,30 @@ def _check(models, pose, focal, center, distortion, size, labels, file, allow_ou
 
     check_poses(pose, file=file, names=labels)
     for field, value in dict(focal=focal, center=center, distortion=distortion, size=size).items():
-        bad = ~np.isfinite(value).reshape(len(value), -1).all(-1)
+        bad = ~(np.abs(value) < _LARGEST).reshape(len(value), -1).all(-1)
         refuse(bad, "A camera holds a number that is not finite", field, value, "finite numbers", "remove the frame")
     refuse((size < 1).any(-1), "An image has no pixels", "size", size, "(width, height) >= 1")
     uses_focal = np.asarray([name != "equirectangular" for name in models], bool)
-    refuse((focal <= 0).any(-1) & uses_focal, "A focal length is not positive", "focal", focal, "> 0, in pixels")
-    no_radial = np.asarray([name not in _DISTORTED for name in models], bool) & (distortion[:, :4] != 0).any(-1)
-    no_tangential = np.asarray([name != "opencv" for name in models], bool) & (distortion[:, 4:] != 0).any(-1)
+    refuse((focal < _SMALLEST).any(-1) & uses_focal, "A focal length is not positive", "focal", focal, "> 0, in pixels")
+    has = np.asarray([[column in COEFFICIENTS_OF[name] for column in DISTORTION] for name in models], bool)
     refuse(
-        no_radial | no_tangential, "A distortion coefficient is set that the camera model has not", "distortion",
-        distortion, "zeros, or camera_model opencv (k1-k4, p1, p2) or opencv_fisheye (k1-k4)",
+        ((distortion != 0) & ~has).any(-1), "A distortion coefficient is set that the camera model has not",
+        "distortion", distortion, "zeros, or a model that has it: opencv (k1-k4, p1, p2), opencv_fisheye (k1-k4), …",
+    )  # fmt: skip
+    usable = [_lens_exists(name, *coefficients[:2]) for name, coefficients in zip(models, distortion, strict=True)]
+    refuse(
+        ~np.asarray(usable, bool), "A lens parameter is out of its range", "distortion", distortion,
+        "fov: |k1| < pi; eucm: 0 <= k1 <= 1 and k2 > 0",
     )  # fmt: skip
     outside = ((center < 0) | (center > size)).any(-1) & (not allow_outside_center)
     fix = "give the intrinsics of this image: those of an uncropped or larger one do not fit"
     refuse(outside, "The principal point lies outside the image", "center", center, "inside (width, height)", fix)
+
+
+def _lens_exists(name: str, k1: float, k2: float) -> bool:
+    if name == "eucm":
+        return bool(0 <= k1 <= 1 and (k2 > 0 or k1 == 0))
+    return name != "fov" or bool(abs(k1) < math.pi)
 
 
 def scale_cameras(cameras: Cameras, sizes) -> Cameras:

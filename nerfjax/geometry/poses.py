@@ -40,20 +40,24 @@ def check_poses(poses, *, file=None, names=None, tolerance: float = 1e-3) -> Non
     for i, pose in enumerate(poses):
         label = names[i] if names is not None else f"camera {i}"
 
-        def refuse(problem, found, expected, fix, label=label):
-            raise UserError(f"{problem} ({label}).", file=file, field="pose", found=found, expected=expected, fix=fix)
+        def refuse(code, problem, found, expected, fix, label=label):
+            where = dict(file=file, field="pose")
+            raise UserError(f"{problem} ({label}).", found=found, expected=expected, fix=fix, code=code, **where)
 
         if not np.all(np.isfinite(pose)):
-            refuse("A pose holds a number that is not finite", pose.tolist(), "finite numbers", "remove the frame")
+            problem = "A pose holds a number that is not finite"
+            refuse("pose-not-finite", problem, pose.tolist(), "finite numbers", "remove the frame")
         rotation = pose[:, :3]
         gram, sizes = rotation.T @ rotation, np.linalg.norm(rotation, axis=0)
         fix = "divide the rotation by its scale, or orthonormalise it (nerfjax.geometry.poses.orthonormalize)"
         if np.abs(gram - np.eye(3)).max() > tolerance:
             scaled = sizes.max() > 0 and np.abs(gram / sizes.mean() ** 2 - np.eye(3)).max() <= tolerance
             what = f"is scaled by {sizes.mean():.6g}" if scaled else "is not orthonormal"
-            refuse(f"A camera's rotation {what}", rotation.tolist(), "R^T R = 1", fix)
+            code = "pose-scaled" if scaled else "pose-not-orthonormal"
+            refuse(code, f"A camera's rotation {what}", rotation.tolist(), "R^T R = 1", fix)
         if np.linalg.det(rotation) < 0:
-            refuse("A camera's rotation is left-handed", rotation.tolist(), "det R = +1", "swap or negate one axis")
+            problem, fix = "A camera's rotation is left-handed", "swap or negate one axis"
+            refuse("pose-left-handed", problem, rotation.tolist(), "det R = +1", fix)
 
 
 def orthonormalize(poses) -> np.ndarray:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nerfjax.errors import UserError
+from nerfjax.scenes.depths import DepthReference
 from nerfjax.scenes.images import ImageReference
 from nerfjax.types import Cameras, SceneGeometry
 
@@ -31,12 +32,21 @@ class Frame:
       image: the image.
       split: "train", "val" or "test".
       mask: black = ignored pixel; None = all valid.
+      depth: lengths behind the pixels, where the capture has them.
     """
 
     name: str
     image: ImageReference
     split: str
     mask: ImageReference | None = None
+    depth: DepthReference | None = None
+
+    def valid(self) -> np.ndarray | None:
+        """Returns which pixels count, [H, W] bool, or None where all do."""
+        if self.mask is None:
+            return None
+        mask = self.mask.read(size=self.image.size)
+        return mask[..., :3].max(axis=-1) > np.iinfo(mask.dtype).max // 2
 
 
 @dataclass(frozen=True)
@@ -51,11 +61,13 @@ class Scene:
       cameras: NumPy leaves, row i for frame i, scene coordinates.
       geometry: NumPy leaves; its cameras are the training cameras.
       background: "white" or "black" behind transparent images; None for opaque photos.
-      to_scene: [4, 4] float64 similarity, capture to scene coordinates.
+      to_scene: [4, 4] float64 similarity, capture to scene coordinates; from before what an earlier tool applied,
+        where the capture says so (``applied_transform``).
       camera_digest: SHA-256 of the capture's cameras in float64, before any normalisation.
       downscale: factor by which images were made smaller.
       notes: warnings to print once.
       provenance: what was read and how it was normalised, JSON-able.
+      points: [P, 3] float32 sparse points, scene coordinates; None where the capture has none.
     """
 
     name: str
@@ -70,6 +82,7 @@ class Scene:
     downscale: float | int = 1
     notes: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
+    points: np.ndarray | None = None
 
     def indices(self, split: str) -> tuple[int, ...]:
         """Returns the rows of the frames of one split."""
@@ -87,14 +100,17 @@ class Scene:
 
     def fingerprint(self) -> str:
         """Returns a SHA-256 over image bytes, cameras, splits and downscale; paths do not enter."""
-        references = [frame.image for frame in self.frames] + [f.mask for f in self.frames if f.mask is not None]
+        references: list[ImageReference | DepthReference] = [frame.image for frame in self.frames]
+        references += [frame.mask for frame in self.frames if frame.mask is not None]
+        references += [frame.depth for frame in self.frames if frame.depth is not None]
         with ThreadPoolExecutor() as pool:
-            digests = list(pool.map(ImageReference.digest, references))
+            digests = list(pool.map(lambda reference: reference.digest(), references))
         total = hashlib.sha256()
         header = (self.camera_digest, repr(float(self.downscale)), str(self.background), len(self.frames))
         total.update("\n".join(map(str, header)).encode())
         for frame, digest in zip(self.frames, digests, strict=False):
-            total.update(f"{frame.split} {frame.image.size} {frame.mask is not None}".encode())
+            kind = frame.depth.kind if frame.depth is not None else ""
+            total.update(f"{frame.split} {frame.image.size} {frame.mask is not None}{kind}".encode())
             total.update(digest)
         for digest in digests[len(self.frames) :]:
             total.update(digest)

@@ -3,27 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from nerfjax.scenes.depths import DepthReference
 from nerfjax.scenes.images import ImageReference
 
-
-@dataclass(frozen=True)
-class DepthReference:
-    """A depth image, decoded when it is read.
-
-    Attributes:
-      path: the file (PNG, TIFF, EXR or NPY); its size may differ from the image's.
-      unit: length of one stored unit in the capture's units (0.001 for millimetres in a metric capture).
-      kind: "z" (along the optical axis) or "ray" (distance from the camera).
-    """
-
-    path: Path
-    unit: float | int
-    kind: str = "z"
+__all__ = ["Capture", "DepthReference", "RawFrame"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +23,7 @@ class RawFrame:
       split: "train", "val" or "test".
       pose: [4, 4] float64 camera-to-world, OpenGL axes, capture coordinates.
       focal, center: [2] float64, pixels of the size on disk.
-      distortion: [6] float64 (k1, k2, k3, k4, p1, p2).
+      distortion: [12] float64 in the order of ``types.DISTORTION``, or its first columns.
       model: a name of ``types.CAMERA_MODELS``.
       mask: black = ignored pixel.
       depth: z-depth or ray length behind the pixels, where the capture has it.
@@ -67,6 +54,8 @@ class Capture:
       is_object: whether the images show an object on nothing; None = decided by their transparency.
       box: [2, 3] float64 region that holds what is of interest, capture coordinates; None = unknown.
       near_far: [2] distances along rays, capture units; None = unknown.
+      applied: [4, 4] similarity that an earlier tool applied, from the coordinates that it started from to the
+        capture's; exports undo it as well. None = nothing.
     """
 
     name: str
@@ -79,3 +68,4 @@ class Capture:
     is_object: bool | None = None
     box: np.ndarray | None = None
     near_far: tuple[float, float] | None = None
+    applied: np.ndarray | None = None

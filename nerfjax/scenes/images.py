@@ -69,6 +69,8 @@ class ImageReference:
 
     def digest(self) -> bytes:
         """Returns the SHA-256 of the file's bytes (or of ``identity``); the path does not enter."""
+        if self.path is None and self.identity.startswith("sha256:"):  # the digest itself, of a file read elsewhere
+            return bytes.fromhex(self.identity.removeprefix("sha256:"))
         if self.path is None:
             return hashlib.sha256(self.identity.encode()).digest()
         try:
@@ -186,4 +188,5 @@ def _unreadable(path: Path, error: Exception) -> UserError:
         file=path,
         found=f"{type(error).__name__}: {error}",
         fix="replace the file, or remove it together with its camera",
+        code="image-unreadable",
     )

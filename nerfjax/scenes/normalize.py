@@ -50,6 +50,7 @@ def normalization(poses: np.ndarray, names: Sequence[str]) -> Normalization:
             found=f"{len(poses)} poses at {np.array2string(origins[0], precision=4)}",
             expected="cameras that moved between the photos",
             fix="check the poses: without parallax there is no geometry",
+            code="poses-identical",
         )
     outliers = [names[i] for i in np.flatnonzero(distance > OUTLIER * np.median(distance))]
     if outliers and inward:

@@ -7,7 +7,6 @@ frames is a test frame (index % holdout == 0).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from pathlib import Path
 
@@ -15,26 +14,41 @@ from nerfjax.errors import UserError
 from nerfjax.scenes.assemble import assemble, capture_name
 from nerfjax.scenes.base import SPLITS, Scene, SceneReader, holdout_splits, shorten
 from nerfjax.scenes.capture import Capture, RawFrame
+from nerfjax.scenes.folders import natural_key, size_notes
 from nerfjax.scenes.image_files import ImageFiles, normal_path
-from nerfjax.scenes.images import ImageReference, open_image
+from nerfjax.scenes.images import open_image
 from nerfjax.scenes.json_frames import (
     Lookup,
     camera_size,
     frames_of,
+    is_path,
     load_json,
     parse_intrinsics,
     parse_pose,
 )
+from nerfjax.scenes.json_sides import (
+    SideFiles,
+    applied_similarity,
+    box_of,
+    leftover_notes,
+    points_of,
+    recorded,
+    setting_notes,
+)
+from nerfjax.scenes.numbers_in_text import starts_with
 
 FILE = "transforms.json"
 
 
 def sniff(source: str) -> str | None:
-    """Recognises a transforms.json, or a folder that holds one."""
+    """Recognises a transforms.json (under any name), or a folder that holds one."""
     path = Path(source)
     if path.is_dir():
         return f"holds {FILE}" if (path / FILE).is_file() else None
-    return "is a .json file" if path.suffix.lower() == ".json" and path.is_file() else None
+    if path.suffix.lower() != ".json" or not path.is_file():
+        return None
+    named = path.stem.startswith("transforms")
+    return "is a .json file with poses" if named or '"transform_matrix"' in starts_with(path, 1 << 20) else None
 
 
 def read(source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str = "opengl") -> Scene:
@@ -53,12 +67,24 @@ def read(source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str
     content = load_json(path)
     entries = sorted(frames_of(content, path), key=lambda entry: natural_key(normal_path(entry["file_path"])))
     files = ImageFiles(path.parent)
+    sides = SideFiles(content, files, path)
     found, notes = locate(entries, files, path)
     names = [normal_path(entry["file_path"]) for entry, _ in found]
     splits = _named_splits(content, names, path) or holdout_splits(names, holdout)
     frames = [
-        raw_frame(entry, content, image, split, path, axes=axes)
+        raw_frame(entry, content, image, split, path, axes=axes, sides=sides)
         for (entry, image), split in zip(found, splits, strict=True)
+    ]
+    points, point_notes = points_of(content, path)
+    applied, applied_notes = applied_similarity(content, path)
+    notes += [
+        *files.notes,
+        *size_notes(frames, [camera_size_of(entry, content, path) for entry, _ in found]),
+        *sides.notes(),
+        *setting_notes(content, entries),
+        *leftover_notes(files, {image for _, image in found}, sides.used),
+        *point_notes,
+        *applied_notes,
     ]
     provenance = {
         "file": path.name,
@@ -67,18 +93,24 @@ def read(source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str
         "axes": axes,
         "applied_transform": content.get("applied_transform"),
         "applied_scale": content.get("applied_scale"),
+        **recorded(content, entries, path),
     }
-    notes += files.notes
-    capture = Capture(capture_name(path.parent), "transforms_json", source, tuple(frames), tuple(notes), provenance)
+    capture = Capture(
+        capture_name(path.parent),
+        "transforms_json",
+        source,
+        tuple(frames),
+        tuple(notes),
+        provenance,
+        points=points,
+        is_object=True if content.get("white_transparent") else None,
+        box=box_of(content, path),
+        applied=applied,
+    )
     return assemble(capture, downscale=downscale)
 
 
 READER = SceneReader(sniff, read)
-
-
-def natural_key(name: str) -> list:
-    """Sort key that puts img2 before img10."""
-    return [(1, int(part), "") if part.isdigit() else (0, 0, part) for part in re.split(r"(\d+)", name) if part]
 
 
 def locate(
@@ -118,6 +150,7 @@ def locate(
             field="file_path",
             found=f"{len(missing)} missing: {shorten(missing, 3)}",
             expected=f"files such as {shorten(here, 3)}" if here else f"image files in {files.folder}",
+            code="images-missing",
         )
     notes = []
     if missing:
@@ -127,7 +160,16 @@ def locate(
     return found, notes
 
 
-def raw_frame(entry: dict, content: dict, image: Path, split: str, path: Path, *, axes: str = "opengl") -> RawFrame:
+def raw_frame(
+    entry: dict,
+    content: dict,
+    image: Path,
+    split: str,
+    path: Path,
+    *,
+    axes: str = "opengl",
+    sides: SideFiles | None = None,
+) -> RawFrame:
     """Parses one frame whose image file is known."""
     name = normal_path(entry["file_path"])
     values = Lookup(entry, content, file=path, name=name)
@@ -135,18 +177,21 @@ def raw_frame(entry: dict, content: dict, image: Path, split: str, path: Path, *
     reference = open_image(image, expected=camera_size(values))
     intrinsics = parse_intrinsics(values, reference.size)
     intrinsics.pop("scale")
+    sides = SideFiles(content, ImageFiles(path.parent), path) if sides is None else sides
     return RawFrame(
-        name=name, image=reference, split=split, pose=pose, mask=_mask(entry, path, reference.size), **intrinsics
+        name=name,
+        image=reference,
+        split=split,
+        pose=pose,
+        mask=sides.mask(entry, image, reference.size),
+        depth=sides.depth(entry),
+        **intrinsics,
     )
 
 
-def _mask(entry: dict, path: Path, size: tuple[int, int]) -> ImageReference | None:
-    if not entry.get("mask_path"):
-        return None
-    file = ImageFiles(path.parent).exact(entry["mask_path"])
-    if file is None:
-        raise UserError("A mask is missing.", file=path, field="mask_path", found=entry["mask_path"])
-    return open_image(file).resized(size)
+def camera_size_of(entry: dict, content: dict, path: Path) -> tuple[float | int, float | int] | None:
+    """Returns the (width, height) of a frame's camera, or None where the file does not say."""
+    return camera_size(Lookup(entry, content, file=path, name=normal_path(entry["file_path"])))
 
 
 def _named_splits(content: dict, names: list[str], path: Path) -> list[str] | None:
@@ -156,11 +201,19 @@ def _named_splits(content: dict, names: list[str], path: Path) -> list[str] | No
         return None
     by_name = {}
     for split, members in listed.items():
+        field = f"{split}_filenames"
+        if members is not None and not (isinstance(members, list) and all(map(is_path, members))):
+            raise UserError("A list of file names is none.", file=path, field=field, found=members)
         for member in members or ():
-            name = normal_path(member)
-            if by_name.setdefault(name, split) != split:
-                raise UserError("A frame is in two splits.", file=path, field=f"{split}_filenames", found=member)
+            if by_name.setdefault(normal_path(member), split) != split:
+                raise UserError("A frame is in two splits.", file=path, field=field, found=member)
     unlisted = [name for name in names if name not in by_name]
-    if unlisted and listed["train"]:
-        raise UserError("Frames are in no split.", file=path, field="train_filenames", found=shorten(unlisted, 3))
+    if unlisted and (listed["train"] or len(unlisted) == len(names)):
+        raise UserError(
+            "Frames are in no split.",
+            file=path,
+            field="train_filenames",
+            found=shorten(unlisted, 3),
+            expected=f"names such as {shorten(list(by_name), 2)}",
+        )
     return [by_name.get(name, "train") for name in names]

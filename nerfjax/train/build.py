@@ -12,8 +12,10 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
+from nerfjax.data.prepared import LAYOUTS, prepare_cached, read_prepared
 from nerfjax.data.resident import ResidentImages, frame_table, load_resident
-from nerfjax.errors import UserError
+from nerfjax.data.streamed import partition
+from nerfjax.errors import UserError, did_you_mean
 from nerfjax.renderer import RenderedImage, Renderer, make_image_renderer, make_renderer
 from nerfjax.samplers import SAMPLERS
 from nerfjax.scenes import Scene, read_scene
@@ -31,7 +33,8 @@ class Experiment(NamedTuple):
       scene: the capture.
       parts: what the training step is made of.
       mesh: the devices.
-      data: the training images on the devices; None where only rendering is wanted.
+      data: the training images on the devices; None where they are streamed, or where only rendering is wanted.
+      feed: ``(step, count) -> data`` of a dispatch, for the loop; None where only rendering is wanted.
       dispatch_for: ``(num_steps) -> compiled (state, data) -> (state, metrics)``.
       init_state: ``() -> TrainState`` of step 0.
       abstract_state: shapes and shardings of the state.
@@ -44,6 +47,7 @@ class Experiment(NamedTuple):
     parts: StepParts
     mesh: Mesh
     data: ResidentImages | None
+    feed: Callable[[int, int], Any] | None
     dispatch_for: Callable[[int], Callable]
     init_state: Callable[[], TrainState]
     abstract_state: TrainState
@@ -51,21 +55,26 @@ class Experiment(NamedTuple):
     render_image: Callable[..., RenderedImage]
 
 
-def build_experiment(config: ConfigDict, *, scene: Scene | None = None, with_data: bool = True) -> Experiment:
+def build_experiment(
+    config: ConfigDict,
+    *,
+    scene: Scene | None = None,
+    with_data: bool = True,
+    say: Callable[[str], None] | None = None,
+) -> Experiment:
     """Binds every choice of a config and builds what a run needs.
 
     Args:
       config: as from ``load_config``.
       scene: the capture, if it has been read already.
-      with_data: whether to put the training images on the devices.
+      with_data: whether training data are wanted.
+      say: takes a line about a data set that was prepared.
 
     Raises:
       UserError: a choice, an option or the capture is wrong.
     """
     check(config)
-    section = config.scene
-    if scene is None:
-        scene = read_scene(section.source, format=section.format, downscale=section.downscale, holdout=section.holdout)
+    scene = read_config_scene(config) if scene is None else scene
     geometry = jax.tree.map(lambda leaf: np.asarray(leaf), scene.geometry)
     mesh = make_mesh(config.parallel.devices)
     if config.train.batch_rays % mesh.size:
@@ -75,7 +84,13 @@ def build_experiment(config: ConfigDict, *, scene: Scene | None = None, with_dat
         )  # fmt: skip
     parts = step_parts(config, geometry)
     replicated = NamedSharding(mesh, PartitionSpec())
-    data = load_resident(scene, "train", sharding=replicated) if with_data else None
+    streamed = config.data.source == "stream"
+    check_pixels(config, parts, scene)
+    data = resident_data(config, scene, replicated, say) if with_data and not streamed else None
+    feed = (lambda step, count: data) if data is not None else None
+    if with_data and streamed:
+        feed = stream_feed(config, scene, mesh, say)
+    specs = partition(AXIS) if streamed else PartitionSpec()
     init = jax.jit(lambda: initial_state(config, parts, geometry, scene), out_shardings=replicated)
     shapes = jax.eval_shape(init)
     abstract_state = jax.tree.map(
@@ -91,9 +106,69 @@ def build_experiment(config: ConfigDict, *, scene: Scene | None = None, with_dat
         return render(state.params, state.sampler_aux, camera, camera_index, state.step)
 
     return Experiment(
-        config, scene, parts, mesh, data, lambda steps: make_dispatch(parts, mesh, steps), init, abstract_state, names,
-        render_image,
+        config, scene, parts, mesh, data, feed, lambda steps: make_dispatch(parts, mesh, steps, specs), init,
+        abstract_state, names, render_image,
     )  # fmt: skip
+
+
+def read_config_scene(config: ConfigDict) -> Scene:
+    """Reads the capture that a config names."""
+    section = config.scene
+    return read_scene(
+        section.source, format=section.format, convention=section.convention, downscale=section.downscale,
+        holdout=section.holdout,
+    )  # fmt: skip
+
+
+def resident_data(config: ConfigDict, scene: Scene, sharding: NamedSharding, say) -> ResidentImages:
+    """Puts the training images on the devices, read from the capture or, with ``data.prepare``, from a prepared one."""
+    depth = config.train.depth_weight > 0
+    if config.data.prepare:
+        scene = read_prepared(prepare_cached(scene, layout="views", depth=depth, say=say))
+    return load_resident(scene, "train", sharding=sharding, depth=depth)
+
+
+def stream_feed(config: ConfigDict, scene: Scene, mesh: Mesh, say) -> Callable[[int, int], Any]:
+    """Prepares the capture where it is not yet, and opens it for streaming."""
+    from nerfjax.data.stream import StreamFeed, open_source
+
+    options, depth = config.data, config.train.depth_weight > 0
+    source = open_source(
+        prepare_cached(scene, layout=options.layout, depth=depth, say=say), layout=options.layout,
+        batch=config.train.batch_rays, seed=config.train.seed, memory_bytes=options.memory_mb * 2**20, depth=depth,
+        images_per_batch=options.images_per_batch, patch=options.patch, reuse=options.reuse,
+    )  # fmt: skip
+    return StreamFeed(
+        source, scene, mesh=mesh, axis=AXIS, total_steps=config.train.steps,
+        steps_per_dispatch=config.train.steps_per_dispatch,
+    )  # fmt: skip
+
+
+def check_pixels(config: ConfigDict, parts: StepParts, scene: Scene) -> None:
+    """Checks that the pixel sampler goes with the data's source, and that there is depth where it is wanted.
+
+    Raises:
+      UserError: it does not.
+    """
+    frames = scene.subset("train").frames
+    if config.train.depth_weight and all(frame.depth is None for frame in frames):
+        raise UserError(
+            "the capture has no depth to supervise", file=scene.source, field="config.train.depth_weight",
+            found=config.train.depth_weight, expected="0",
+        )  # fmt: skip
+    if config.data.source != "stream" or not frames:
+        return
+    name, options = configuration.chosen("pixels", config)
+    problem = None
+    if jax.tree.leaves(parts.pixels.init(frame_table(frames))):
+        problem = "it learns from the errors of earlier steps, but a stream's batches are fixed before any step"
+    elif name != "uniform" or options.get("replacement"):
+        problem = "a stream chooses its pixels itself: see config.data.layout, images_per_batch and patch"
+    if problem:
+        raise UserError(
+            f"the pixel sampler does not go with streamed data: {problem}", field="config.pixels.name", found=name,
+            fix="give --config.data.source=resident, or --config.pixels.name=uniform",
+        )  # fmt: skip
 
 
 def check(config: ConfigDict) -> None:
@@ -108,10 +183,12 @@ def check(config: ConfigDict) -> None:
         value = config.train[key]
         if value < 1:
             raise UserError(f"config.train.{key} must be positive", field=f"config.train.{key}", found=value)
-    if config.data.source != "resident":
-        raise UserError(
-            "unknown data source", field="config.data.source", found=config.data.source, expected="resident"
-        )
+    for key, known in {"source": ("resident", "stream"), "layout": LAYOUTS}.items():
+        if config.data[key] not in known:
+            raise UserError(
+                f"unknown data {key}", field=f"config.data.{key}", found=config.data[key],
+                fix=did_you_mean(config.data[key], known),
+            )  # fmt: skip
     precisions = tuple(precision.name.lower() for precision in jax.lax.Precision)
     if config.precision not in precisions:
         raise UserError("unknown precision", field="config.precision", found=config.precision, expected=precisions)
@@ -182,6 +259,7 @@ def step_parts(config: ConfigDict, geometry: SceneGeometry) -> StepParts:
         lambda prediction, target, weight: color(prediction, target, weight, **options),
         config.train.coarse_weight,
         config.train.distortion_weight,
+        config.train.depth_weight,
     )
     return StepParts(
         renderer=build_renderer(config, geometry, deterministic=False),

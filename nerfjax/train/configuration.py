@@ -43,8 +43,9 @@ CONTEXT = frozenset(
 )
 # Where a run lives, how often it reports and how far it goes do not change what a step computes.
 UNHASHED = frozenset({
-    "scene.source", "scene.format", "train.steps", "train.log_every", "train.eval_every", "train.checkpoint_every",
-    "train.steps_per_dispatch", "parallel", "evaluation.memory_mb",
+    "scene.source", "scene.format", "scene.examine", "train.steps", "train.log_every", "train.eval_every",
+    "train.checkpoint_every", "train.steps_per_dispatch", "parallel", "evaluation.memory_mb",
+    "data.memory_mb", "data.prepare",
 })  # fmt: skip
 
 
@@ -72,11 +73,16 @@ def family(members: Mapping[str, Callable], name: str, *, type_safe: bool = True
 def default_config() -> ConfigDict:
     """Returns the config that every file of ``configs/`` starts from; all keys exist, and their set is closed."""
     config = ConfigDict()
-    config.scene = ConfigDict(dict(source="analytic:toys", format="auto", downscale=1, holdout=8))
-    config.data = ConfigDict(dict(source="resident"))
+    config.scene = ConfigDict(
+        dict(source="analytic:toys", format="auto", convention="auto", downscale=1, holdout=8, examine=True)
+    )
+    # What follows ``memory_mb`` is for source "stream"; the last three for its layout "views".
+    config.data = ConfigDict(
+        dict(source="resident", prepare=False, memory_mb=512, layout="rays", images_per_batch=8, patch=1, reuse=8)
+    )
     config.train = ConfigDict(
         dict(steps=20_000, batch_rays=4096, seed=0, log_every=100, eval_every=0, checkpoint_every=1000,
-             steps_per_dispatch=10, coarse_weight=1.0, distortion_weight=0.0)
+             steps_per_dispatch=10, coarse_weight=1.0, distortion_weight=0.0, depth_weight=0.0)
     )  # fmt: skip
     config.render = ConfigDict(dict(coarse_field=False, opaque_end=False))
     config.evaluation = ConfigDict(dict(memory_mb=1024))
@@ -248,6 +254,8 @@ def bound_config(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
         document[section] = {"name": name, name: options}
     if "networks" not in inspect.signature(SAMPLERS[config["sampler"]["name"]]).parameters:
         document.pop("network")
+    if document["data"]["source"] == "resident":
+        document["data"] = {"source": "resident"}
     flat = flat_keys(document)
     return {key: flat[key] for key in sorted(flat) if key not in UNHASHED and key.split(".")[0] not in UNHASHED}
 

@@ -17,10 +17,12 @@ from ml_collections import ConfigDict
 from nerfjax.errors import Diverged, NerfjaxError, Preempted, UserError
 from nerfjax.renderer import RenderedImage
 from nerfjax.runs import manifest as manifests
+from nerfjax.scenes import Scene
+from nerfjax.scenes.doctor import error_from_findings, examine, print_findings
 from nerfjax.telemetry.meters import Clock
 from nerfjax.telemetry.writers import open_writers
 from nerfjax.train import configuration
-from nerfjax.train.build import Experiment, build_experiment
+from nerfjax.train.build import Experiment, build_experiment, check, read_config_scene
 from nerfjax.train.checkpoint import Checkpoints
 from nerfjax.train.loop import StopSignal, fit
 from nerfjax.train.state import TrainState
@@ -86,10 +88,12 @@ def train(
             {**earlier, "config": configuration.bound_config(configuration.config_from_json(earlier["config"]))},
             workdir, configuration.bound_config(config), configuration.config_hash(config),
         )  # fmt: skip
-    experiment = build_experiment(config)
-    for note in experiment.scene.notes:
-        say(f"note: {note}")
-    fingerprint = experiment.scene.fingerprint()
+    check(config)
+    scene = read_config_scene(config)
+    if earlier is None and config.scene.examine:
+        consult_doctor(scene)
+    experiment = build_experiment(config, scene=scene, say=say)
+    fingerprint = scene.fingerprint()
     if earlier is not None and earlier["scene_fingerprint"] != fingerprint:
         raise UserError(
             "the run folder holds a run on another scene", file=workdir / manifests.MANIFEST, field="scene_fingerprint",
@@ -115,7 +119,7 @@ def train(
             state = fit(
                 state=state,
                 dispatch_for=experiment.dispatch_for,
-                feed=lambda step, count: experiment.data,
+                feed=experiment.feed,
                 total_steps=config.train.steps,
                 steps_per_dispatch=config.train.steps_per_dispatch,
                 rays_per_step=config.train.batch_rays,
@@ -142,6 +146,19 @@ def train(
             workdir, status="done", step=config.train.steps, seconds=clock.seconds, peak_memory_bytes=peak_memory()
         )
     return state
+
+
+def consult_doctor(scene: Scene) -> None:
+    """Prints what the doctor warns of.
+
+    Raises:
+      UserError: the capture has a fault that training cannot do without mending.
+    """
+    findings = examine(scene, quick=True)
+    print_findings(findings, severities=("warning",))
+    error = error_from_findings(findings, scene.source)
+    if error is not None:
+        raise error
 
 
 def earlier_manifest(workdir: epath.Path) -> dict[str, Any] | None:

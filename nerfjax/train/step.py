@@ -1,8 +1,9 @@
 """The training step, as one XLA graph: pixel, ray, samples, field, colour, loss, gradient, all-reduce, update, refresh.
 
 A dispatch runs K steps under ``lax.scan`` on the whole mesh: ``shard_map`` over the axis "data", state and images
-replicated. Every device computes the same global batch of pixels and renders its own slice; the gradient is summed
-where the replicated parameters are cast to device-varying ones.
+replicated. Every device renders its own slice of the global batch, chosen on the device from resident images or
+streamed from the host (``data/targets.py``); the gradient is summed where the replicated parameters are cast to
+device-varying ones. Masked pixels have no weight, and the weights of the others make up for them.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from nerfjax.data.resident import ResidentImages, lookup
+from nerfjax.data.resident import ResidentImages
+from nerfjax.data.streamed import StreamedBatches
+from nerfjax.data.targets import Drawn, Targets, mean_one
 from nerfjax.image_metrics import psnr_from_mse
-from nerfjax.losses import distortion
+from nerfjax.losses import distortion, log_depth
 from nerfjax.pixels.base import PixelSampler
 from nerfjax.renderer import RenderedRays, Renderer, camera_rays
 from nerfjax.train.state import TrainState
-from nerfjax.types import Array, Intervals, PixelBatch, SceneGeometry
+from nerfjax.types import Array, Cameras, Intervals, Rays, SceneGeometry
 
 AXIS = "data"
+EVERYWHERE = PartitionSpec()
+TrainingData = ResidentImages | StreamedBatches
 # Names of the run's random streams: each is fold_in(run key, its number), and then fold_in(·, step).
 PIXELS, BACKGROUND, SAMPLER, REFRESH = range(4)
 
@@ -36,11 +41,13 @@ class Objective(NamedTuple):
       color: ``(prediction [N, 3], target [N, 3], weight [N]) -> scalar``.
       coarse: factor on the colour loss of earlier levels.
       distortion: factor on the distortion loss of the final level; 0 is off.
+      depth: factor on the relative error of the expected distance, where the capture has depth; 0 is off.
     """
 
     color: Callable[..., Array]
     coarse: float
     distortion: float
+    depth: float = 0.0
 
 
 class StepParts(NamedTuple):
@@ -75,25 +82,61 @@ def composite_target(pixels: Array, background: Array) -> Array:
     return pixels[:, :3] * alpha + background * (1.0 - alpha)
 
 
+class Weights(NamedTuple):
+    """Weights of a device's pixels, each of mean 1 over the global batch.
+
+    Attributes:
+      color: [n] of the colour loss: the pixel sampler's, 0 where masked.
+      valid: [n] of what is reported of colour: 0 where masked, else equal; None where no image has a mask.
+      depth: [n] of the depth loss: 0 where masked or unknown; None where no depth is wanted.
+    """
+
+    color: Array
+    valid: Array | None
+    depth: Array | None
+
+
+def weights_of(mine: Targets) -> Weights:
+    """Returns the weights of this device's pixels; runs in ``shard_map``."""
+    color, valid, depth = mine.pixels.weight, None, None
+    if mine.valid is not None:
+        valid = mean_one(mine.valid.astype(jnp.float32), AXIS)
+        color = mean_one(mine.pixels.weight * mine.valid.astype(jnp.float32), AXIS)
+    if mine.depth is not None:
+        known = mine.depth > 0
+        depth = mean_one((known if mine.valid is None else known & mine.valid).astype(jnp.float32), AXIS)
+    return Weights(color, valid, depth)
+
+
+def ray_distance(targets: Targets, cameras: Cameras, rays: Rays) -> Array:
+    """Returns [n] measured distances along the rays: z-depth is divided by the cosine of the angle to the axis."""
+    forward = -cameras.pose[targets.pixels.image, :, 2]
+    cosine = jnp.maximum(jnp.sum(rays.directions * forward, axis=-1), 1e-3)
+    return jnp.where(targets.depth_is_z, targets.depth / cosine, targets.depth)
+
+
 def batch_loss(
-    parts: StepParts, params, state: TrainState, data: ResidentImages, batch: PixelBatch, index: Array, keys
+    parts: StepParts, params, state: TrainState, cameras: Cameras, mine: Targets, weights: Weights, index: Array, keys
 ):
     """Returns the loss over some rays of the global batch, and what is reported of it."""
-    rays = camera_rays(parts.geometry, data.cameras, batch.image, batch.row, batch.column, index)
+    rays = camera_rays(parts.geometry, cameras, mine.pixels.image, mine.pixels.row, mine.pixels.column, index)
     background = parts.renderer.background.train_color(keys[BACKGROUND], params["background"], rays)
-    pixels = lookup(data, batch.image, batch.row, batch.column)
-    target = composite_target(pixels, jax.lax.stop_gradient(background))
+    target = composite_target(mine.color, jax.lax.stop_gradient(background))
     rendered = parts.renderer.render(keys[SAMPLER], params, state.sampler_aux, rays, background, step=state.step)
-    terms = loss_terms(parts, rendered, target, batch.weight, step=state.step)
+    terms = loss_terms(parts, rendered, target, weights.color, step=state.step)
+    if parts.objective.depth and mine.depth is not None:
+        error = log_depth(rendered.final.depth, ray_distance(mine, cameras, rays), weights.depth)
+        terms["depth"] = parts.objective.depth * error
     errors = jnp.mean((rendered.final.color - target) ** 2, axis=-1)
+    seen = errors if weights.valid is None else errors * weights.valid
     report = {
         **{f"loss/{name}": value for name, value in terms.items()},
-        "mse": jnp.mean(errors),
+        "mse": jnp.mean(seen),
         "samples_per_ray": rendered.info.evaluations,
         "proposal_samples_per_ray": rendered.info.proposal_evaluations,
         "overflow": rendered.info.overflow.astype(jnp.float32),
     }
-    return sum(terms.values()), (report, errors)
+    return sum(terms.values()), (report, errors if mine.valid is None else jnp.where(mine.valid, errors, 0.0))
 
 
 def step_keys(state: TrainState) -> tuple[Array, ...]:
@@ -103,19 +146,17 @@ def step_keys(state: TrainState) -> tuple[Array, ...]:
     return (streams[PIXELS], *(jax.random.fold_in(stream, state.step) for stream in streams[1:]))
 
 
-def gradients(parts: StepParts, state: TrainState, data: ResidentImages):
+def gradients(parts: StepParts, state: TrainState, data: TrainingData, records):
     """Returns the loss and gradient of the global batch, equal on all devices, and more; runs in ``shard_map``."""
     keys = step_keys(state)
-    batch = parts.pixels.select(keys[PIXELS], state.pixel_state, data.table, step=state.step, size=parts.batch_rays)
-    devices = jax.lax.axis_size(AXIS)
-    local = parts.batch_rays // devices
-    start = jax.lax.axis_index(AXIS) * local
-    mine = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, local), batch)
-    index = start + jnp.arange(local, dtype=jnp.int32)
+    select = partial(parts.pixels.select, keys[PIXELS], state.pixel_state, step=state.step, size=parts.batch_rays)
+    drawn: Drawn = data.draw(records, select, axis=AXIS)
+    weights, devices = weights_of(drawn.mine), jax.lax.axis_size(AXIS)
+    index = drawn.start + jnp.arange(parts.batch_rays // devices, dtype=jnp.int32)
 
     def local_loss(params):
         varying = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, AXIS, to="varying"), params)
-        loss, aux = batch_loss(parts, varying, state, data, mine, index, keys)
+        loss, aux = batch_loss(parts, varying, state, data.cameras, drawn.mine, weights, index, keys)
         return loss / devices, aux
 
     (loss, (report, errors)), gradient = jax.value_and_grad(local_loss, has_aux=True)(state.params)
@@ -123,12 +164,12 @@ def gradients(parts: StepParts, state: TrainState, data: ResidentImages):
     one = jax.lax.pcast(jnp.ones(()), AXIS, to="varying")  # constants, too, must be cast before they are averaged
     report = jax.lax.pmean(jax.tree.map(lambda value: value * one, report), AXIS)
     report["overflow"] *= devices
-    return loss, gradient, report, batch, (errors, start)
+    return loss, gradient, report, drawn.batch, (errors, drawn.start)
 
 
-def train_step(parts: StepParts, state: TrainState, data: ResidentImages) -> tuple[TrainState, dict[str, Array]]:
+def train_step(parts: StepParts, state: TrainState, data: TrainingData, records) -> tuple[TrainState, dict[str, Array]]:
     """Does one step; runs in ``shard_map``."""
-    loss, gradient, report, batch, (errors, start) = gradients(parts, state, data)
+    loss, gradient, report, batch, (errors, start) = gradients(parts, state, data, records)
     keys = step_keys(state)
     updates, opt_state = parts.optimizer.update(gradient, state.opt_state, state.params)
     params = optax.apply_updates(state.params, updates)
@@ -161,21 +202,33 @@ def train_step(parts: StepParts, state: TrainState, data: ResidentImages) -> tup
     return kept, metrics
 
 
-def make_dispatch(parts: StepParts, mesh: Mesh, num_steps: int) -> Callable:
-    """Returns the compiled ``(state, data) -> (state, {name: [num_steps]})``; the state is donated."""
+def make_dispatch(parts: StepParts, mesh: Mesh, num_steps: int, data_specs=EVERYWHERE) -> Callable:
+    """Returns the compiled ``(state, data) -> (state, {name: [num_steps]})``; the state is donated.
 
-    def steps(state: TrainState, data: ResidentImages):
-        return jax.lax.scan(lambda carry, _: train_step(parts, carry, data), state, length=num_steps)
+    Args:
+      parts: what the step is made of.
+      mesh: the devices.
+      num_steps: steps of a dispatch.
+      data_specs: how the data lie on the mesh (``data.streamed.partition``); everywhere by default.
+    """
 
-    replicated = NamedSharding(mesh, PartitionSpec())
-    sharded = jax.shard_map(steps, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec())
-    return jax.jit(sharded, donate_argnums=0, in_shardings=replicated, out_shardings=replicated)
+    def steps(state: TrainState, data: TrainingData):
+        return jax.lax.scan(
+            lambda carry, records: train_step(parts, carry, data, records), state, data.records, length=num_steps
+        )
+
+    specs = (PartitionSpec(), data_specs)
+    shardings = jax.tree.map(
+        lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda leaf: isinstance(leaf, PartitionSpec)
+    )
+    sharded = jax.shard_map(steps, mesh=mesh, in_specs=specs, out_specs=PartitionSpec())
+    return jax.jit(sharded, donate_argnums=0, in_shardings=shardings, out_shardings=shardings[0])
 
 
 def make_gradient(parts: StepParts, mesh: Mesh) -> Callable:
-    """Returns the compiled ``(state, data) -> (loss, gradient)`` of one step, for tests and studies."""
+    """Returns the compiled ``(state, resident images) -> (loss, gradient)`` of one step, for tests and studies."""
 
     def gradient(state: TrainState, data: ResidentImages):
-        return gradients(parts, state, data)[:2]
+        return gradients(parts, state, data, data.records)[:2]
 
     return jax.jit(jax.shard_map(gradient, mesh=mesh, in_specs=PartitionSpec(), out_specs=PartitionSpec()))

@@ -102,7 +102,7 @@ def test_arrays_are_on_the_device_and_lookup_makes_no_host_copy():
     assert lookup._cache_size() == compiled
 
 
-def test_memory_need_is_known_beforehand():
+def test_b88_memory_need_is_known_beforehand():
     scene = scene_of([image(64, 65, 4), image(3, 3, 4)])
     assert resident.resident_bytes(scene) == resident.load_resident(scene).pages.nbytes
 

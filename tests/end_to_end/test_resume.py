@@ -68,7 +68,7 @@ def untouched(tmp_path_factory):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_resumed_equals_uninterrupted_bit_for_bit(how, untouched, tmp_path):
+def test_b84_resumed_equals_uninterrupted_bit_for_bit(how, untouched, tmp_path):
     workdir = tmp_path / "run"
     process = start(workdir, "proposal")
     stop_after_first_checkpoint(process, workdir, how)

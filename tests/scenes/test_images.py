@@ -66,7 +66,7 @@ def test_hidden_color_under_alpha_zero_does_not_bleed():
     ("mode", "shape", "channels"),
     [("L", (), 3), ("1", (), 3), ("P", (), 3), ("LA", (2,), 4), ("RGB", (3,), 3), ("RGBA", (4,), 4), ("CMYK", (4,), 3)],
 )
-def test_every_mode_becomes_rgb(tmp_path, mode, shape, channels):
+def test_b46_every_mode_becomes_rgb(tmp_path, mode, shape, channels):
     values = RNG.integers(0, 256, (4, 5, *shape), np.uint8)
     image = Image.fromarray(values[..., :3] if shape else values).convert(mode) if mode in ("1", "P") else None
     image = image or Image.frombytes(mode, (5, 4), values.tobytes())
@@ -79,7 +79,7 @@ def test_every_mode_becomes_rgb(tmp_path, mode, shape, channels):
         np.testing.assert_array_equal(result[..., 1], values[..., 0])
 
 
-def test_palette_with_transparency_keeps_it(tmp_path):
+def test_b46_palette_with_transparency_keeps_it(tmp_path):
     image = Image.new("P", (2, 1))
     image.putpalette([255, 0, 0, 0, 255, 0])
     image.putdata([0, 1])
@@ -99,7 +99,7 @@ def test_sixteen_bits_stay(tmp_path):
 @pytest.mark.parametrize(
     ("expected", "size"), [((40, 20), (40, 20)), ((20, 40), (20, 40)), ((10, 20), (20, 40)), (None, (40, 20))]
 )
-def test_orientation_follows_the_camera(tmp_path, expected, size):
+def test_b44_orientation_follows_the_camera(tmp_path, expected, size):
     image = Image.fromarray(RNG.integers(0, 256, (20, 40, 3), np.uint8))
     exif = Image.Exif()
     exif[0x0112] = 6

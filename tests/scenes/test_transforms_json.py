@@ -43,7 +43,7 @@ def write_capture(folder, count=9, *, size=(8, 6), frame=None, names=None, files
     return str(folder)
 
 
-def test_missing_images_are_counted_named_and_left_out(tmp_path):
+def test_b04_missing_images_are_counted_named_and_left_out(tmp_path):
     source = write_capture(tmp_path, frame=lambda i: {"fl_x": 10.0 + i})
     for i in (1, 2):
         (tmp_path / f"images/{i:03d}.png").unlink()
@@ -97,7 +97,7 @@ def test_extreme_coordinates_lose_nothing(tmp_path):
     np.testing.assert_allclose(distance, 1, rtol=1e-5)
 
 
-def test_only_the_horizontal_angle(tmp_path):
+def test_b25_b26_only_the_horizontal_angle(tmp_path):
     scene = read_scene(write_capture(tmp_path, 2))
     focal = 4 / math.tan(0.4)
     np.testing.assert_allclose(scene.cameras.focal, [[focal, focal]] * 2, rtol=1e-6)
@@ -119,7 +119,7 @@ def test_focal_length(tmp_path, root, focal):
     np.testing.assert_allclose(read_scene(write_capture(tmp_path, 2, **root)).cameras.focal[0], focal, rtol=1e-6)
 
 
-def test_frame_values_go_before_root_values_key_by_key(tmp_path):
+def test_b28_frame_values_go_before_root_values_key_by_key(tmp_path):
     more = {0: {"fl_x": 20.0, "k1": 0.1, "p2": 0.01}, 1: {"camera_model": "OPENCV_FISHEYE", "cx": 1.5}}
     scene = read_scene(write_capture(tmp_path, 3, frame=lambda i: more.get(i, {}), fl_x=10.0, k1=0.2), holdout=0)
     np.testing.assert_allclose(scene.cameras.focal[:, 0], [20, 10, 10])
@@ -169,7 +169,7 @@ def test_opencv_axes_on_request(tmp_path):
         ("images/My photo (1).png", "images/My photo (1).png"),
     ],
 )
-def test_the_file_is_found(tmp_path, name, file):
+def test_b11_b12_b15_b16_the_file_is_found(tmp_path, name, file):
     folder = tmp_path / "set"
     folder.mkdir()
     source = write_capture(folder, names=["images/other.png", name], files=["images/other.png", file])
@@ -185,7 +185,7 @@ def test_hidden_files_are_not_photos(tmp_path):
     assert len(read_scene(source, holdout=0).frames) == 1
 
 
-def test_ambiguous_name(tmp_path):
+def test_b12_an_ambiguous_name_is_an_error(tmp_path):
     source = write_capture(tmp_path, names=["gone/b.png"] * 2, files=["x/b.png", "y/b.png"])
     with pytest.raises(UserError, match="several files"):
         read_scene(source)
@@ -196,14 +196,14 @@ def test_a_missing_frame_never_takes_another_frames_file(tmp_path):
     assert [frame.name for frame in read_scene(source, holdout=0).frames] == ["train/b.png"]
 
 
-def test_two_extensions(tmp_path):
+def test_b13_of_two_extensions_one_is_taken_and_said(tmp_path):
     write_capture(tmp_path, 2, names=["images/a", "images/b"], files=["images/a.png", "images/b.png"])
     Image.new("RGB", (8, 6)).save(tmp_path / "images/a.jpg")
     scene = read_scene(str(tmp_path / "transforms.json"), holdout=0)
     assert scene.frames[0].image.path.name == "a.png" and any("took a.png" in note for note in scene.notes)
 
 
-def test_file_and_folder_are_the_same_scene(tmp_path):
+def test_b22_file_and_folder_are_the_same_scene(tmp_path):
     source = write_capture(tmp_path, 3)
     assert read_scene(source).fingerprint() == read_scene(source + "/transforms.json").fingerprint()
 
@@ -225,7 +225,7 @@ def test_holdout():
             holdout_splits(list("abc"), bad)
 
 
-def test_the_files_own_split_wins(tmp_path):
+def test_b95_the_files_own_split_wins(tmp_path):
     names = [f"images/{i}.png" for i in range(4)]
     lists = dict(train_filenames=names[:2], val_filenames=[names[2]], test_filenames=[names[3]])
     scene = read_scene(write_capture(tmp_path, names=names, **lists))
@@ -243,7 +243,7 @@ def test_mask_on_some_frames(tmp_path):
     assert any("1 of 3 frames have masks" in note for note in scene.notes)
 
 
-def test_principal_point_outside_the_image_is_noted(tmp_path):
+def test_b43_principal_point_outside_the_image_is_noted(tmp_path):
     assert any("principal point" in note for note in read_scene(write_capture(tmp_path, 2, cx=40.0)).notes)
 
 

@@ -180,7 +180,7 @@ def test_waiting_for_data_is_reported():
     assert all(0.9 < r["data_wait"] <= 1.0 for r in recorder.reports)
 
 
-def test_divergence_names_tensor_step_and_key_and_saves_nothing_newer(tmp_path):
+def test_b87_divergence_names_tensor_step_and_key_and_saves_nothing_newer(tmp_path):
     recorder = Recorder()
     with Checkpoints(tmp_path, keep=9) as checkpoints, pytest.raises(Diverged) as caught:
         options = dict(checkpoints=checkpoints, checkpoint_every=10, tensor_names=("field/kernel", "loss/color"))
