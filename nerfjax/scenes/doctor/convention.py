@@ -302,9 +302,10 @@ def _name(evidence: Convention, reading: str) -> str:
 
 
 def _fix(evidence: Convention, reading: str) -> str:
+    other = OTHER_AXES[evidence.axes]
     if reading == "other axes":
-        return f"give --convention={OTHER_AXES[evidence.axes]}"
-    again = "" if reading == "inverse" else f" and give --convention={OTHER_AXES[evidence.axes]}"
+        return f"give --convention={other} (train: --config.scene.convention={other})"
+    again = "" if reading == "inverse" else f" and give --convention={other}"
     return f"invert the matrices in the file{again}"
 
 
