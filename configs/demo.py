@@ -31,4 +31,5 @@ def get_config(arg=None):
     config.schedule.name = "log_lerp"
     config.schedule.log_lerp.initial = 1e-2
     config.schedule.log_lerp.final = 1e-3
+    config.schedule.log_lerp.delay_steps = 50
     return config

@@ -20,6 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", type=pathlib.Path, help="the run's folder")
     parser.add_argument("--split", default="test", choices=("train", "val", "test"), help="the views (default: test)")
     parser.add_argument("--step", type=int, help="a checkpoint's step (default: the latest)")
+    parser.add_argument("--source", metavar="PATH", help="where the capture is now, if it was moved")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
 
 
@@ -29,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     from nerfjax.runs.report import write_report
     from nerfjax.train.run import load_run
 
-    result = evaluate_run(load_run(arguments.run, step=arguments.step), split=arguments.split)
+    result = evaluate_run(load_run(arguments.run, step=arguments.step, source=arguments.source), split=arguments.split)
     write_report(arguments.run)
     if arguments.json:
         print(json.dumps(result, allow_nan=False))

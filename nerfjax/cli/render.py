@@ -27,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--fps", type=float, default=30.0, help="frames a second (default: 30)")
     parser.add_argument("--size", metavar="WxH", help="such as 640x480 (default: the capture's)")
     parser.add_argument("--step", type=int, help="a checkpoint's step (default: the latest)")
+    parser.add_argument("--source", metavar="PATH", help="where the capture is now, if it was moved")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -42,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     from nerfjax.train.run import load_run
     from nerfjax.trajectory import path_cameras, render_path
 
-    loaded = load_run(arguments.run, step=arguments.step)
+    loaded = load_run(arguments.run, step=arguments.step, source=arguments.source)
     cameras = path_cameras(loaded.experiment.scene, arguments.path, frames=arguments.frames, size=size)
     print(f"video   {render_path(loaded.render_view, cameras, out, fps=arguments.fps)}")
     return 0

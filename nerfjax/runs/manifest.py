@@ -116,6 +116,8 @@ def append_restart(
         restart["previous_end"] = manifest["end"]
     manifest.setdefault("restarts", []).append(restart)
     manifest.update(status="running", end=None)
+    if config is not None:  # what it was before stands in the restart's differences
+        manifest["config"] = config
     return _write(workdir, manifest)
 
 
@@ -141,14 +143,15 @@ def refuse_other_config(manifest: Mapping[str, Any], workdir: str | os.PathLike,
     """Raises UserError, naming the keys that differ, where the run folder holds a run of another configuration."""
     if manifest["config_hash"] == config_hash:
         return
+    # The choices first; the options of a member that is not chosen on both sides say nothing.
     changes = differences(manifest["config"], _plain(config))
+    changes = dict(sorted(changes.items(), key=lambda item: (None in item[1], not item[0].endswith(".name"), item[0])))
     shown = "; ".join(f"{key}: {old!r} there, {new!r} now" for key, (old, new) in list(changes.items())[:5])
     more = f"; and {len(changes) - 5} more" if len(changes) > 5 else ""
     raise UserError(
         "the run folder holds a run of another configuration",
         file=epath.Path(workdir) / MANIFEST,
         found=(shown + more) or f"config hash {manifest['config_hash']}",
-        expected=f"config hash {config_hash}",
         fix="choose another --workdir, or give the configuration that the run was started with",
     )
 

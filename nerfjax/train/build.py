@@ -252,7 +252,7 @@ def build_networks(config: ConfigDict, geometry: SceneGeometry) -> tuple:
 
 def step_parts(config: ConfigDict, geometry: SceneGeometry) -> StepParts:
     """Binds everything that the training step is made of."""
-    schedule = configuration.bind("schedule", config)
+    schedule = configuration.bind("schedule", {"schedule": configuration.schedule_section(config)})
     name, options = configuration.chosen("loss", config)
     color = configuration.COLOR_LOSSES[name]
     objective = Objective(

@@ -100,8 +100,8 @@ def default_config() -> ConfigDict:
     config.loss = family(COLOR_LOSSES, "l2")
     config.optimizer = family(OPTIMIZERS, "adam")
     config.schedule = family(SCHEDULES, "log_lerp")
-    for member in SCHEDULES:  # a schedule is as long as the run unless it is told otherwise
-        config.schedule[member].steps = config.train.get_ref("steps")
+    for member in SCHEDULES:
+        config.schedule[member].steps = 0  # as long as the run
     return config.lock()
 
 
@@ -141,6 +141,12 @@ def chosen(section: str, config: ConfigDict | Mapping[str, Any]) -> tuple[str, d
             expected=", ".join(members), fix=did_you_mean(name, members),
         )  # fmt: skip
     return name, dict(config[section].get(name, {}))
+
+
+def schedule_section(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the schedule's section with its length resolved: 0 stands for the length of the run."""
+    name, options = chosen("schedule", config)
+    return {"name": name, name: {**options, "steps": options.get("steps") or config["train"]["steps"]}}
 
 
 def find_config(name_or_path: str) -> Path:
@@ -252,6 +258,7 @@ def bound_config(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     for section in FAMILIES:
         name, options = chosen(section, document)
         document[section] = {"name": name, name: options}
+    document["schedule"] = schedule_section(document)
     if "networks" not in inspect.signature(SAMPLERS[config["sampler"]["name"]]).parameters:
         document.pop("network")
     if document["data"]["source"] == "resident":

@@ -14,7 +14,8 @@ import numpy as np
 from etils import epath
 from ml_collections import ConfigDict
 
-from nerfjax.errors import Diverged, NerfjaxError, Preempted, UserError
+from nerfjax.errors import Diverged, Preempted, UserError
+from nerfjax.image_metrics import SSIM_WINDOW
 from nerfjax.renderer import RenderedImage
 from nerfjax.runs import manifest as manifests
 from nerfjax.scenes import Scene
@@ -88,8 +89,10 @@ def train(
             {**earlier, "config": configuration.bound_config(configuration.config_from_json(earlier["config"]))},
             workdir, configuration.bound_config(config), configuration.config_hash(config),
         )  # fmt: skip
+    config = with_absolute_source(config)
     check(config)
     scene = read_config_scene(config)
+    check_test_sizes(scene)
     if earlier is None and config.scene.examine:
         consult_doctor(scene)
     experiment = build_experiment(config, scene=scene, say=say)
@@ -136,8 +139,10 @@ def train(
                 meta={"config_hash": configuration.config_hash(config), "scene_fingerprint": fingerprint},
                 tensor_names=experiment.tensor_names,
             )
-        except (NerfjaxError, KeyboardInterrupt, Exception) as error:
+        except (Exception, KeyboardInterrupt) as error:
             seal_failure(workdir, error, checkpoints, clock)
+            if "RESOURCE_EXHAUSTED" in str(error):
+                raise out_of_memory(config, error) from error
             raise
         finally:
             for writer in writers:
@@ -161,6 +166,31 @@ def consult_doctor(scene: Scene) -> None:
         raise error
 
 
+def with_absolute_source(config: ConfigDict) -> ConfigDict:
+    """Makes the path of the capture absolute, so that the run folder can be read from anywhere."""
+    if not os.path.exists(config.scene.source):
+        return config
+    config = configuration.config_from_json(configuration.config_to_json(config))
+    config.scene.source = os.path.abspath(config.scene.source)
+    return config
+
+
+def check_test_sizes(scene: Scene) -> None:
+    """Refuses test images that could not be measured after the training.
+
+    Raises:
+      UserError: an image is smaller than the window of SSIM.
+    """
+    small = [frame for frame in scene.subset("test").frames if min(frame.image.size) < SSIM_WINDOW]
+    if small:
+        width, height = small[0].image.size
+        raise UserError(
+            "a test image is too small to be measured", file=scene.source, field=small[0].name,
+            found=f"{width}x{height} pixels", expected=f"at least {SSIM_WINDOW} pixels a side",
+            fix="lower config.scene.downscale, or give config.scene.holdout=0",
+        )  # fmt: skip
+
+
 def earlier_manifest(workdir: epath.Path) -> dict[str, Any] | None:
     """Returns the manifest of the run that the folder holds, or None."""
     return manifests.read_manifest(workdir) if (workdir / manifests.MANIFEST).exists() else None
@@ -170,12 +200,13 @@ def keep_schedule(config: ConfigDict, earlier: dict[str, Any], say: Callable[[st
     """When a run is given more steps, its learning-rate schedule keeps the length that it began with, and says so."""
     before = configuration.config_from_json(earlier["config"])
     name = config.schedule.name
-    old_steps, length = before.train.steps, before.schedule[name].get("steps") if name in before.schedule else None
-    if config.train.steps == old_steps or length != old_steps or config.schedule[name].steps != config.train.steps:
+    if before.schedule.name != name or config.schedule[name].steps or config.train.steps == before.train.steps:
         return config
     kept = configuration.config_from_json(configuration.config_to_json(config))
+    length = configuration.schedule_section(before)[name]["steps"]
     kept.schedule[name].steps = length
-    say(f"note: the learning-rate schedule keeps its length of {length} steps; after that its final rate stays")
+    if config.train.steps > before.train.steps:
+        say(f"note: the learning-rate schedule keeps its length of {length} steps (config.schedule.{name}.steps)")
     return kept
 
 
@@ -221,18 +252,29 @@ def seal_failure(workdir: epath.Path, error: BaseException, checkpoints: Checkpo
     )  # fmt: skip
 
 
+def out_of_memory(config: ConfigDict, error: Exception) -> UserError:
+    """Returns what to say when a step does not fit into the devices' memory."""
+    return UserError(
+        "a training step does not fit into memory", field="config.train.batch_rays", found=config.train.batch_rays,
+        expected=str(error).splitlines()[0], fix="lower config.train.batch_rays, or the sampler's number of samples",
+    )  # fmt: skip
+
+
 def peak_memory() -> int:
     """Returns the largest resident size of this process so far, bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def load_run(workdir: str | os.PathLike, *, step: int | None = None, with_data: bool = False) -> Run:
+def load_run(
+    workdir: str | os.PathLike, *, step: int | None = None, source: str | None = None, with_data: bool = False
+) -> Run:
     """Loads a run folder.
 
     Args:
       workdir: the run folder.
       step: the checkpoint's step; the newest usable one by default.
+      source: where the capture is now, if it was moved.
       with_data: whether to put the training images on the devices too.
 
     Raises:
@@ -241,6 +283,12 @@ def load_run(workdir: str | os.PathLike, *, step: int | None = None, with_data: 
     workdir = epath.Path(workdir)
     manifest = manifests.read_manifest(workdir)
     config = configuration.config_from_json(manifest["config"])
+    if source is not None:
+        config.scene.source = os.fspath(source)
+    elif not config.scene.source.startswith("analytic:") and not os.path.exists(config.scene.source):
+        raise UserError(
+            "the run's capture is not where it was", file=config.scene.source, fix="give --source=PATH, where it is now"
+        )
     experiment = build_experiment(config, with_data=with_data)
     with Checkpoints(workdir, read_only=True) as checkpoints:
         if checkpoints.latest_step() is None:

@@ -45,7 +45,7 @@ def run(tmp_path, monkeypatch, scene):
         color = np.full((height, width, 3), 0.5, np.float32)
         return RenderedImage(color, np.ones((height, width)), np.ones((height, width)))
 
-    def load_run(workdir, *, step=None):
+    def load_run(workdir, *, step=None, source=None):
         experiment = SimpleNamespace(scene=scene, config=config)
         return SimpleNamespace(
             workdir=workdir, config=config, experiment=experiment, step=step or 40, render_view=render_view

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -93,3 +94,25 @@ def test_a_finished_run_is_left_alone_and_more_steps_go_on(untouched, tmp_path):
     output = finish(start(untouched, "proposal"))
     assert "done" in output
     assert before == {path: path.stat().st_mtime_ns for path in untouched.glob("checkpoints/**/*")}
+
+
+def test_more_steps_go_on_with_the_schedule_as_it_was(tmp_path):
+    """40 steps, and 20 more: the record goes on, the rate stays at its end, and status knows the new length."""
+    workdir = tmp_path / "run"
+    short = [f"--config.train.steps={n}" for n in (40, 60)]
+    for flag, word in zip(short, ("", "keeps its length of 40 steps"), strict=True):
+        arguments = [*FLAGS, "--config.sampler.name=stratified", f"--workdir={workdir}", flag]
+        process = subprocess.run([sys.executable, "-c", TRAIN, *arguments], capture_output=True, text=True)
+        assert process.returncode == 0 and word in process.stderr, process.stderr
+    manifest = json.loads((workdir / "manifest.json").read_text())
+    assert manifest["config"]["train"]["steps"] == 60 and manifest["restarts"][0]["step"] == 40
+    rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+    rates = {row["step"]: row["learning_rate"] for row in rows if "loss" in row}
+    assert rates[60] == pytest.approx(1e-3, rel=1e-3)
+
+
+def test_a_run_is_read_from_another_folder(untouched, tmp_path, monkeypatch):
+    moved = tmp_path / "moved"
+    shutil.copytree(untouched, moved)
+    monkeypatch.chdir(tmp_path)
+    assert load_run("moved").step == STEPS

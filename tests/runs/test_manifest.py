@@ -68,8 +68,9 @@ def test_restart_says_what_differs_and_reopens(tmp_path):
     assert found["status"] == "running" and found["end"] is None
     append_restart(tmp_path, step=60, config=CONFIG)
     sealed = seal(tmp_path, status="done", step=100, seconds=31, psnr=30.5)
-    assert [r["differs"] for r in sealed["restarts"]][1] == {} and sealed["end"]["psnr"] == 30.5
-    assert sealed["status"] == "done" and sealed["config"]["train"]["steps"] == 100  # the beginning stays on record
+    # The manifest has the configuration of now, and each restart what it was before.
+    assert sealed["restarts"][1]["differs"] == {"config.train.steps": [200, 100]} and sealed["end"]["psnr"] == 30.5
+    assert sealed["status"] == "done" and sealed["config"]["train"]["steps"] == 100
 
 
 def test_differences():

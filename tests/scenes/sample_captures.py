@@ -161,4 +161,3 @@ def write_sample(name: str, folder: Path) -> Path:
     SAMPLES[name](folder)
     noise(folder)
     return folder
-

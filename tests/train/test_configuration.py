@@ -65,8 +65,16 @@ def test_a_config_survives_json():
 
 
 def test_the_schedule_is_as_long_as_the_run_unless_it_is_told_otherwise():
-    assert load_config("demo", {"train.steps": 123}).schedule.log_lerp.steps == 123
-    assert load_config("demo", {"train.steps": 123, "schedule.log_lerp.steps": 50}).schedule.log_lerp.steps == 50
+    def lengths(name, overrides):
+        config = load_config(name, overrides)
+        chosen = configuration.schedule_section(config)
+        return config.train.steps, chosen[chosen["name"]]["steps"]
+
+    assert lengths("demo", {"train.steps": 123}) == (123, 123)
+    assert lengths("demo", {"schedule.log_lerp.steps": 50}) == (600, 50)
+    assert lengths("demo", {"train.steps": 123, "schedule.log_lerp.steps": 50}) == (123, 50)
+    assert lengths("nerf", {}) == (1_000_000, 500_000)
+    assert lengths("nerf", {"train.steps": 100}) == (100, 500_000)
 
 
 def test_the_hash_ignores_paths_cadence_and_what_is_not_chosen():
