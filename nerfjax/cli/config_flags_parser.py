@@ -7,7 +7,8 @@ The values are parsed by ``ml_collections.config_flags`` against the types of th
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import ml_collections
@@ -15,7 +16,7 @@ from absl import flags
 from ml_collections import config_flags
 
 from nerfjax.errors import UserError, did_you_mean
-from nerfjax.train.configuration import flat_keys, load_config
+from nerfjax.train.configuration import FAMILIES, flat_keys, load_config
 
 
 def parse_config(name_or_path: str, arguments: Sequence[str]) -> ml_collections.ConfigDict:
@@ -29,7 +30,19 @@ def parse_config(name_or_path: str, arguments: Sequence[str]) -> ml_collections.
       UserError: an unknown key, or a value that does not fit the key's type.
     """
     base = load_config(name_or_path, None)
-    return load_config(name_or_path, overrides_from_flags(base, arguments))
+    overrides = overrides_from_flags(base, arguments)
+    config = load_config(name_or_path, overrides)
+    for key in idle_overrides(config, overrides):
+        section = key.split(".")[0]
+        print(f"note: config.{key} has no effect: config.{section}.name is {config[section].name}", file=sys.stderr)
+    return config
+
+
+def idle_overrides(config: ml_collections.ConfigDict, overrides: Iterable[str]) -> list[str]:
+    """Returns the overridden keys that set options of members that are not chosen."""
+    parts = ((key, key.split(".")) for key in overrides)
+    options = [(key, section, rest[0]) for key, (section, *rest) in parts if section in FAMILIES and len(rest) == 2]
+    return [key for key, section, member in options if member != config[section].name]
 
 
 def overrides_from_flags(config: ml_collections.ConfigDict, arguments: Sequence[str]) -> dict[str, Any]:

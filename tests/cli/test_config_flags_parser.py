@@ -73,3 +73,10 @@ def test_a_shipped_config_by_name_and_by_path():
         parse_config("dmeo", [])
     with pytest.raises(UserError, match="train.steps"):
         parse_config("demo", ["--config.train.step=7"])
+
+
+def test_an_option_of_a_member_that_is_not_chosen_is_said_to_have_no_effect(capsys):
+    parse_config("nerf", ["--config.schedule.log_lerp.initial=1.0", "--config.schedule.exponential.initial=1.0"])
+    said = capsys.readouterr().err
+    assert "config.schedule.log_lerp.initial has no effect: config.schedule.name is exponential" in said
+    assert "exponential.initial has" not in said
