@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from nerfjax.scenes.colmap_model import (
     ColmapModel,
     checked_camera,
 )
+from nerfjax.scenes.json_frames import is_plain
 
 OBSERVATION = np.dtype([("xy", "<f8", 2), ("point", "<i8")])
 
@@ -100,6 +102,12 @@ def _malformed(path: Path, number: int, line: str, expected: str) -> UserError:
     return UserError("A line cannot be read.", file=path, field=f"line {number}", found=line[:80], expected=expected)
 
 
+def _check_plain(words: Iterable[str]) -> None:
+    """Raises ValueError for what Python takes as a number and no other program would (1_0, other scripts' digits)."""
+    if not all(map(is_plain, words)):
+        raise ValueError("not a plain number")
+
+
 def _read_cameras_text(path: Path) -> dict[int, ColmapCamera]:
     cameras: dict[int, ColmapCamera] = {}
     for number, line in _lines(path):
@@ -107,6 +115,7 @@ def _read_cameras_text(path: Path) -> dict[int, ColmapCamera]:
         if not words:
             continue
         try:
+            _check_plain([words[0], *words[2:]])
             identity, model, width, height = int(words[0]), words[1], int(float(words[2])), int(float(words[3]))
             parameters = np.array(words[4:], np.float64)
         except (ValueError, IndexError, OverflowError):
@@ -133,6 +142,7 @@ def _read_images_text(path: Path) -> dict[int, ColmapImage]:
             continue
         match = _IMAGE_LINE.match(line)
         try:
+            _check_plain(match.groups()[:9] if match else ())
             identity, camera = int(match[1]), int(match[9])
             pose = np.array(match.groups()[1:8], np.float64)
         except (ValueError, TypeError, OverflowError):
@@ -166,6 +176,7 @@ def _read_points_text(path: Path) -> tuple[np.ndarray, np.ndarray]:
         if not words:
             continue
         try:
+            _check_plain(words[:4])
             identities.append(int(words[0]))
             positions.append((float(words[1]), float(words[2]), float(words[3])))
         except (ValueError, IndexError):

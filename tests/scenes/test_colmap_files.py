@@ -14,6 +14,7 @@ from colmap_samples import (
 
 from nerfjax.errors import UserError
 from nerfjax.scenes import read_scene
+from nerfjax.scenes.colmap_files import read_model
 from nerfjax.scenes.colmap_model import ColmapCamera
 from nerfjax.scenes.colmap_write import write_model
 
@@ -118,3 +119,12 @@ def test_damaged_bytes_give_a_scene_or_a_message(tmp_path, text):
                 continue
             assert np.isfinite(scene.cameras.pose).all() and 0 < scene.geometry.near < scene.geometry.far < np.inf
         path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("number", ["1_0", "\u0661\u0662"])
+def test_numbers_that_only_python_would_read_are_refused(tmp_path, number):
+    (tmp_path / "cameras.txt").write_text(f"1 PINHOLE 64 48 {number} 50 32 24\n")
+    (tmp_path / "images.txt").write_text("1 1 0 0 0 0 0 0 1 a.png\n\n")
+    (tmp_path / "points3D.txt").write_text("")
+    with pytest.raises(UserError, match="cameras.txt"):
+        read_model(tmp_path)
