@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DEMO_RUN := runs/demo
 DEMO_FLAGS ?=
-PYTHON312 ?= $(shell command -v python3.12 || ls -d $(HOME)/.pyenv/versions/3.12*/bin/python 2>/dev/null | tail -n 1)
+PYTHON312 ?= $(shell for p in python3.12 $(HOME)/.pyenv/versions/3.12*/bin/python; do $$p -c "" 2>/dev/null && echo $$p && break; done)
 PYTEST_FLAGS ?= -n auto --maxprocesses 8 --dist loadfile
 
 .DEFAULT_GOAL := help
