@@ -14,13 +14,13 @@ import pytest
 
 from nerfjax.train.run import load_run
 
-STEPS = 200
+STEPS = 1000
 FLAGS = [
     "--config=demo",
     "--config.scene.source=analytic:spheres?views=4&size=16&val=0&test=1",
     f"--config.train.steps={STEPS}",
-    "--config.train.checkpoint_every=20",
-    "--config.train.log_every=20",
+    "--config.train.checkpoint_every=100",
+    "--config.train.log_every=100",
     "--config.train.batch_rays=64",
     "--config.sampler.proposal.num_proposal=(12,)",
     "--config.sampler.proposal.num_final=6",
