@@ -34,4 +34,5 @@ def get_config(arg=None):
     config.schedule.name = "log_lerp"
     config.schedule.log_lerp.initial = 1e-2
     config.schedule.log_lerp.final = 3e-4
+    config.schedule.log_lerp.delay_steps = 100  # dark captures turn opaque at the near plane without
     return config

@@ -11,6 +11,7 @@ data set goes to the cache ($NERFJAX_CACHE), where training finds it.
 
 example:
   nerfjax prepare captures/fox --out=prepared/fox --downscale=4
+  nerfjax prepare captures/scan65 --options=masks=background
 """
 
 
@@ -19,7 +20,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="a capture: a folder or a file")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the data set's folder")
     parser.add_argument("--format", default="auto", metavar="NAME", help="the capture's format (default: auto)")
-    parser.add_argument("--convention", choices=("opengl", "opencv"), help="the cameras' axes")
+    parser.add_argument("--convention", default="auto", choices=("auto", "opengl", "opencv"), help="the cameras' axes")
+    parser.add_argument("--options", default="", metavar="KEY=VALUE,…", help="what the format's reader is told")
     parser.add_argument("--downscale", type=float, default=1, metavar="N", help="make images smaller")
     parser.add_argument("--holdout", type=int, default=8, metavar="N", help="test on every n-th image")
     parser.add_argument("--layout", default="views", choices=("views", "rays"), help="rays: shuffled pixels as well")
@@ -31,7 +33,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Prepares, and says what and where."""
     from nerfjax.data.prepared import prepare
 
-    options = {"convention": arguments.convention} if arguments.convention else {}
     prepare(
         arguments.source,
         arguments.out,
@@ -42,6 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
         format=arguments.format,
         downscale=arguments.downscale,
         holdout=arguments.holdout,
-        **options,
+        convention=arguments.convention,
+        options=arguments.options,
     )
     return 0

@@ -30,6 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     from nerfjax.errors import Diverged
     from nerfjax.evaluate import evaluate_run, print_table, score_views
     from nerfjax.runs.report import write_report
+    from nerfjax.scenes.doctor import how_to_hold_out
     from nerfjax.train.run import load_run, train
 
     try:
@@ -38,7 +39,10 @@ def run(arguments: argparse.Namespace) -> int:
         write_report(arguments.workdir)
         raise
     trained = load_run(arguments.workdir)
-    if trained.experiment.scene.indices("test"):
+    scene = trained.experiment.scene
+    if scene.indices("test"):
         print_table(evaluate_run(trained, split="test"))
+    else:
+        print(f"no test frames: nothing to evaluate. To have some, {how_to_hold_out(scene)}")
     print(f"report  {write_report(arguments.workdir)}")
     return 0

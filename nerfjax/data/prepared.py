@@ -154,7 +154,10 @@ def describe(scene: Scene) -> dict[str, Any]:
         points="" if scene.points is None else hashlib.sha256(points_bytes(scene)).hexdigest(),
     )  # fmt: skip
     key = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    labels = dict(name=scene.name, scene_format=scene.format, notes=list(scene.notes), provenance=scene.provenance)
+    labels = dict(
+        name=scene.name, scene_format=scene.format, notes=list(scene.notes), provenance=scene.provenance,
+        options=scene.options,
+    )  # fmt: skip
     return {**content, **labels, "key": key}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from pathlib import Path
 
 from nerfjax.errors import UserError, did_you_mean
@@ -28,10 +29,12 @@ from nerfjax.scenes import (
     record3d,
     scannet,
     transforms_json,
+    unsupported,
 )
 from nerfjax.scenes.base import Frame, Scene, SceneReader
 from nerfjax.scenes.images import ImageReference
 from nerfjax.scenes.json_frames import AXES
+from nerfjax.scenes.options import canonical, checked_options, parse_options
 
 __all__ = ["READERS", "Frame", "ImageReference", "Scene", "SceneReader", "read_scene"]
 
@@ -68,7 +71,8 @@ def read_scene(
     downscale: float | int = 1,
     holdout: int = 8,
     convention: str = "auto",
-    **options,
+    options: str = "",
+    **more,
 ) -> Scene:
     """Reads a capture of any known format.
 
@@ -79,7 +83,8 @@ def read_scene(
       holdout: every holdout-th sorted frame is for testing where the capture names no splits; 0 = none.
       convention: what the camera axes in the files mean, "opengl" or "opencv" (``--convention``); "auto" is what the
         format says.
-      **options: further options of the reader.
+      options: further options of the reader as one text, "focal=1170,masks=off" (``--options``).
+      **more: the same, one by one.
 
     Raises:
       UserError: nothing there, an unknown format or option, or whatever is wrong inside the capture.
@@ -98,22 +103,45 @@ def read_scene(
     if format == "auto":
         format = next((name for name, reader in READERS.items() if reader.sniff(source)), "")
     if not format:
+        what, fix = unsupported.advice(source) or (None, f"give the format, one of: {', '.join(READERS)}")
         raise UserError(
-            "The format of the capture is not recognised.",
+            f"The format of the capture is not recognised{f': it seems to be {what}' if what else ''}.",
             file=source,
-            field="scene.source",
+            found=unsupported.describe(source),
             expected="the files of a known format at the root: transforms.json, sparse/0, poses_bounds.npy, …",
-            fix=f"give --config.scene.format, one of: {', '.join(READERS)}",
+            fix=fix,
         )
     reader = READERS[format]
-    if convention != "auto":
-        if convention not in AXES:
-            fix = did_you_mean(convention, ["auto", *AXES])
-            raise UserError("Unknown axis convention.", field="scene.convention", found=convention, fix=fix)
-        options["axes"] = convention
-    known = inspect.signature(reader.read).parameters
-    for name in options:
-        if name not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
-            field = "scene.convention" if name == "axes" else name
-            raise UserError("The format has no such option.", field=field, found=format, fix=did_you_mean(name, known))
-    return reader.read(source, downscale=downscale, holdout=holdout, **options)
+    if convention != "auto" and convention not in AXES:
+        fix = did_you_mean(convention, ["auto", *AXES])
+        raise UserError("Unknown axis convention.", field="scene.convention", found=convention, fix=fix)
+    given = {**parse_options(options), **more}
+    if format == "prepared":
+        scene = reader.read(source, downscale=downscale, holdout=holdout)
+        _check_prepared(scene, convention, given)
+        return scene
+    values = checked_options(format, reader.read, given)
+    axes = {} if convention == "auto" else {"axes": convention}
+    if axes and "axes" not in inspect.signature(reader.read).parameters:
+        raise UserError(
+            "The format has one axis convention only.", field="scene.convention", found=f"{convention} for {format}",
+            fix="leave it out",
+        )  # fmt: skip
+    scene = reader.read(source, downscale=downscale, holdout=holdout, **axes, **values)
+    return replace(scene, options=canonical(reader.read, values))
+
+
+def _check_prepared(scene: Scene, convention: str, given: dict) -> None:
+    """A prepared data set has the convention and the options that it was prepared with; none may be asked for anew."""
+    axes = scene.provenance.get("axes")
+    origin = READERS.get(scene.format)
+    asked = canonical(origin.read, checked_options(scene.format, origin.read, given)) if given and origin else ""
+    for field, found, has in (
+        ("scene.convention", convention, "auto" if convention == "auto" else axes),
+        ("scene.options", asked, scene.options if given else asked),
+    ):
+        if found != has:
+            raise UserError(
+                "The data set was prepared in another way.", file=scene.source, field=field,
+                found=found or "the defaults", expected=has or "the defaults", fix="prepare the capture again",
+            )  # fmt: skip

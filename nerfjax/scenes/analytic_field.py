@@ -15,6 +15,8 @@ from nerfjax.scenes.analytic_scenes import SCENES, primitives
 from nerfjax.scenes.primitives import CUBE, CYLINDER, Primitives
 from nerfjax.types import Array, Conditioning, Intervals, PackedIntervals, Points, Rays
 
+Rows = tuple[Array, ...]
+
 
 class AnalyticField(nn.Module):
     """The field contract for primitives of constant density; it has no parameters and needs no ``init``.
@@ -69,11 +71,18 @@ def evaluate_points(scene: Primitives, positions: Array) -> tuple[Array, Array]:
     Returns:
       (density [...], colour [..., 3]); the colour of empty space is black.
     """
+    return evaluate_rows(primitive_rows(scene), positions)
+
+
+def primitive_rows(scene: Primitives) -> Rows:
+    """Returns the primitives as arrays with a leading axis [P]: an argument of compiled functions, not a constant."""
+    arrays = (scene.matrix, scene.offset, scene.density, scene.base, scene.amplitude, scene.wave, scene.phase)
+    return tuple(map(jnp.asarray, [np.asarray(scene.kind, np.int32), *(np.asarray(x, np.float32) for x in arrays)]))
+
+
+def evaluate_rows(rows: Rows, positions: Array) -> tuple[Array, Array]:
+    """``evaluate_points`` of what ``primitive_rows`` returns."""
     x = positions.reshape(-1, 3)
-    rows = [np.asarray(scene.kind, np.int32)] + [
-        np.asarray(array, np.float32)
-        for array in (scene.matrix, scene.offset, scene.density, scene.base, scene.amplitude, scene.wave, scene.phase)
-    ]
 
     def add(carry, row):
         density, light = carry
@@ -89,7 +98,7 @@ def evaluate_points(scene: Primitives, positions: Array) -> tuple[Array, Array]:
         return (density + here, light + here[:, None] * color), None
 
     start = (jnp.zeros(x.shape[:1], x.dtype), jnp.zeros_like(x))
-    (density, light), _ = jax.lax.scan(add, start, tuple(map(jnp.asarray, rows)))
+    (density, light), _ = jax.lax.scan(add, start, rows)
     color = light / jnp.maximum(density, 1e-12)[:, None]
     return density.reshape(positions.shape[:-1]), color.reshape(positions.shape)
 

@@ -68,6 +68,7 @@ class Scene:
       notes: warnings to print once.
       provenance: what was read and how it was normalised, JSON-able.
       points: [P, 3] float32 sparse points, scene coordinates; None where the capture has none.
+      options: the reader's options that are not the defaults, "focal=1170,ndc=False".
     """
 
     name: str
@@ -83,6 +84,7 @@ class Scene:
     notes: tuple[str, ...] = ()
     provenance: dict[str, Any] = field(default_factory=dict)
     points: np.ndarray | None = None
+    options: str = ""
 
     def indices(self, split: str) -> tuple[int, ...]:
         """Returns the rows of the frames of one split."""
@@ -99,14 +101,15 @@ class Scene:
         return {split: [frame.name for frame in self.frames if frame.split == split] for split in SPLITS}
 
     def fingerprint(self) -> str:
-        """Returns a SHA-256 over image bytes, cameras, splits and downscale; paths do not enter."""
+        """Returns a SHA-256 over image bytes, cameras, splits, downscale and options; paths do not enter."""
         references: list[ImageReference | DepthReference] = [frame.image for frame in self.frames]
         references += [frame.mask for frame in self.frames if frame.mask is not None]
         references += [frame.depth for frame in self.frames if frame.depth is not None]
         with ThreadPoolExecutor() as pool:
             digests = list(pool.map(lambda reference: reference.digest(), references))
         total = hashlib.sha256()
-        header = (self.camera_digest, repr(float(self.downscale)), str(self.background), len(self.frames))
+        header = [self.camera_digest, repr(float(self.downscale)), str(self.background), len(self.frames)]
+        header += [self.options] if self.options else []
         total.update("\n".join(map(str, header)).encode())
         for frame, digest in zip(self.frames, digests, strict=False):
             kind = frame.depth.kind if frame.depth is not None else ""

@@ -16,7 +16,7 @@ from nerfjax.scenes.base import SPLITS, Scene, SceneReader
 from nerfjax.scenes.capture import Capture
 from nerfjax.scenes.folders import size_notes
 from nerfjax.scenes.image_files import ImageFiles
-from nerfjax.scenes.json_frames import frames_of, load_json
+from nerfjax.scenes.json_frames import frames_of, load_json, with_camera_model
 from nerfjax.scenes.json_sides import (
     SideFiles,
     applied_similarity,
@@ -25,6 +25,7 @@ from nerfjax.scenes.json_sides import (
     recorded,
     setting_notes,
 )
+from nerfjax.scenes.masks import with_masks
 from nerfjax.scenes.transforms_json import camera_size_of, locate, raw_frame
 
 
@@ -33,7 +34,10 @@ def sniff(source: str) -> str | None:
     return "holds transforms_train.json" if (_folder(source) / "transforms_train.json").is_file() else None
 
 
-def read(source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str = "opengl") -> Scene:
+def read(
+    source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str = "opengl", masks: str = "ignore",
+    camera_model: str | None = None,
+) -> Scene:  # fmt: skip
     """Reads a folder in the Blender layout.
 
     Args:
@@ -41,6 +45,8 @@ def read(source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str
       downscale: factor by which images become smaller.
       holdout: not used; the files name the splits.
       axes: "opengl" (what the format means) or "opencv", for files that were written wrongly.
+      masks: what masked pixels are: see ``with_masks``.
+      camera_model: the lens model of all frames, where the files name none or a wrong one.
     """
     del holdout
     folder = _folder(source)
@@ -48,13 +54,14 @@ def read(source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str
         raise UserError("This is not the Blender layout.", file=folder, expected="transforms_train.json")
     files = ImageFiles(folder)
     contents = {split: folder / f"transforms_{split}.json" for split in SPLITS}
-    contents = {split: (path, load_json(path)) for split, path in contents.items() if path.is_file()}
+    contents = {split: (path, with_camera_model(load_json(path), camera_model)) for split, path in contents.items()
+                if path.is_file()}  # fmt: skip
     frames, notes, listed, owned, used_beside = [], [], {}, set(), set()
     all_entries, sizes = [], []
     for split, (path, content) in contents.items():
         files.notes.clear()
         entries = frames_of(content, path)
-        sides = SideFiles(content, files, path)
+        sides = SideFiles(content, files, path, masks=masks != "off")
         found, more = locate(entries, files, path, owned)
         own = [raw_frame(entry, content, image, split, path, axes=axes, sides=sides) for entry, image in found]
         owned |= {image for _, image in found}
@@ -82,7 +89,7 @@ def read(source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str
         capture_name(folder),
         "blender",
         source,
-        tuple(frames),
+        with_masks(frames, masks),
         tuple(notes),
         provenance,
         is_object=True if content.get("white_transparent") else None,

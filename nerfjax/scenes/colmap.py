@@ -4,7 +4,8 @@ Poses are world-to-camera in OpenCV axes (see ``colmap_files.py``). The model ma
 colmap/sparse/0 or any folder down to three levels, in the folder of the images, or be given itself. Of several models
 the one with most registered images is read; among equals the first in the order of ``_USUAL``, then by depth and name.
 Images are found by their names, which are relative paths. Frames are put in lexicographic order of their names, as the
-published splits are, and every ``holdout``-th of them is a test frame.
+published splits are, and every ``holdout``-th of them is a test frame, unless files beside them list the splits
+(``split_lists.py``).
 """
 
 from __future__ import annotations
@@ -21,14 +22,16 @@ from nerfjax.scenes.assemble import assemble, capture_name
 from nerfjax.scenes.base import Scene, SceneReader, holdout_splits, shorten
 from nerfjax.scenes.capture import Capture, RawFrame
 from nerfjax.scenes.colmap_files import model_files, read_model, registered_count
-from nerfjax.scenes.colmap_model import LENS_MODELS, ColmapImage, ColmapModel, is_rotation, reprojection_error
+from nerfjax.scenes.colmap_model import LENS_MODELS, ColmapImage, ColmapModel, is_rotation, reprojection
 from nerfjax.scenes.image_files import normal_path
 from nerfjax.scenes.images import EXTENSIONS, ImageReference, open_image
 from nerfjax.scenes.json_frames import LARGEST, image_scale, to_pose
-from nerfjax.scenes.masks import open_mask
+from nerfjax.scenes.masks import open_mask, with_masks
 from nerfjax.scenes.numbers_in_text import starts_with
+from nerfjax.scenes.options import how_to_give
 from nerfjax.scenes.photo_folders import extra_photos, find_photos, reduced_photos
 from nerfjax.scenes.ply import read_ply_points
+from nerfjax.scenes.split_lists import listed_splits
 
 _USUAL = (
     "sparse", "colmap/sparse", "colmap_sparse", ".", "colmap", "sfm", "colmap_text", "reconstruction",
@@ -36,7 +39,6 @@ _USUAL = (
 )  # fmt: skip
 _OTHER_IMAGES = {"distorted", "undistorted", "dense"}  # models of other versions of the images
 _DEPTH = 3
-_BAD_REPROJECTION = 5.0  # pixels
 
 
 def sniff(source: str) -> str | None:
@@ -53,6 +55,7 @@ def sniff(source: str) -> str | None:
 
 def read(
     source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str = "opencv", model: str | None = None,
+    masks: str = "ignore",
 ) -> Scene:  # fmt: skip
     """Reads a COLMAP reconstruction and its images.
 
@@ -62,6 +65,7 @@ def read(
       holdout: every holdout-th frame is for testing; 0 = none.
       axes: "opencv" (what the format means) or "opengl", for files that were written wrongly.
       model: folder of the model below the source, e.g. "sparse/1"; by default the one with most images.
+      masks: what masked pixels are: see ``with_masks``.
 
     Raises:
       UserError: no whole model, a malformed file, or no image of it.
@@ -69,7 +73,8 @@ def read(
     root = Path(source)
     folder, notes = choose_model(root, model)
     capture, remaining = colmap_capture(source, folder, downscale=downscale, holdout=holdout, axes=axes)
-    scene = assemble(replace(capture, notes=(*notes, *capture.notes)), downscale=remaining)
+    frames, notes = with_masks(capture.frames, masks), (*notes, *capture.notes)
+    scene = assemble(replace(capture, frames=frames, notes=notes), downscale=remaining)
     return replace(scene, downscale=downscale)
 
 
@@ -115,8 +120,9 @@ def choose_model(root: Path, model: str | None = None) -> tuple[Path, list[str]]
         if not (root / model).is_dir():
             known = [_relative(folder, root) for folder in find_models(root)]
             raise UserError(
-                "There is no such model.", file=root, field="model", found=model, fix=did_you_mean(model, known)
-            )
+                "There is no such model.", file=root, field="scene.options: model", found=model,
+                fix=did_you_mean(model, known),
+            )  # fmt: skip
         return root / model, []
     models = find_models(root) if root.is_dir() else []
     if not models:
@@ -135,7 +141,7 @@ def choose_model(root: Path, model: str | None = None) -> tuple[Path, list[str]]
     if siblings and best.name.isdecimal():
         notes.append(
             f"{len(siblings) + 1} COLMAP models; took {_relative(best, root)} with {counts[best]} images, not "
-            f"{shorten(siblings)}. Give model=… for another."
+            f"{shorten(siblings)}. For another: {how_to_give('model=…')}"
         )
     return best, notes
 
@@ -160,9 +166,14 @@ def colmap_capture(
     deep = root == Path(source) or images is not None
     base, files = find_photos(root, list(registered), file=folder, deep=deep)
     notes = _pairing_notes(registered, files, base)
+    listed = listed_splits([root, folder, base], list(files))
+    if listed is not None:
+        files = {name: path for name, path in files.items() if name in listed.split}
+        notes += listed.notes
+    splits = holdout_splits(list(files), holdout) if listed is None else [listed.split[name] for name in files]
     files, remaining, more = reduced_photos(base, files, downscale)
     frames, resized = [], []
-    for (name, path), split in zip(files.items(), holdout_splits(list(files), holdout), strict=True):
+    for (name, path), split in zip(files.items(), splits, strict=True):
         frame, scaled = _raw_frame(
             name, path, registered[name], model, split=split, base=base, folder=folder, axes=axes
         )
@@ -173,15 +184,16 @@ def colmap_capture(
             f"{len(resized)} images have another size than their camera ({shorten(resized, 2)}): "
             "the intrinsics were scaled to them."
         )
-    error = reprojection_error(model)
-    if error is not None and error > _BAD_REPROJECTION:
-        notes.append(f"The model's points miss its own observations by {error:.1f} px (median): is it consistent?")
+    fit = reprojection(model)
+    # JSON knows no infinity.
+    odd = {name: min(error, 1e6) for name, error in fit.outliers().items() if name in files}
     provenance = {
         "model": _relative(folder, root),
         "images_registered": len(registered),
         "frames_found": len(files),
         "points": len(model.positions),
-        "reprojection_error_px": error,
+        "reprojection_error_px": fit.median,
+        "reprojection_outliers_px": odd,
         "axes": axes,
     }
     capture = Capture(

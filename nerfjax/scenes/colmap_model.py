@@ -50,6 +50,9 @@ LENS_MODELS = {
     "EQUIRECTANGULAR": _lens_model(17, "equirectangular", "width height"),
 }
 _FARTHEST = 1e12  # no point is beyond it
+_PERSPECTIVE = ("pinhole", "opencv", "full_opencv")
+_LEAST_SEEN = 20  # observations of an image
+_ODD_SHARE, _ODD_TIMES = 0.003, 8.0  # an image is odd beyond both: of its side, and of the median over all
 BY_NUMBER = {lens.number: name for name, lens in LENS_MODELS.items()}
 
 
@@ -131,38 +134,66 @@ def is_rotation(quaternion: np.ndarray) -> bool:
     return bool(1e-6 < largest < 1e6)
 
 
-def reprojection_error(model: ColmapModel, *, limit: int = 2000) -> float | None:
-    """Returns the median distance, pixels, between points' images and where they were observed; None without points.
+class Reprojection(NamedTuple):
+    """Distances, pixels, between the images of points and where they were observed.
+
+    Attributes:
+      median: over all images; None where the model has no observations.
+      by_image: median of each image by its name; infinite where most of its points are behind it.
+      side: typical longer side of the images.
+    """
+
+    median: float | None
+    by_image: dict[str, float]
+    side: float
+
+    def outliers(self) -> dict[str, float]:
+        """Returns the images that miss their own observations by far more than the rest, the worst first."""
+        limit = max(_ODD_SHARE * self.side, 0.5, _ODD_TIMES * (self.median or 0.0))
+        odd = {name: error for name, error in self.by_image.items() if error > limit}
+        return dict(sorted(odd.items(), key=lambda item: -item[1])) if len(odd) < 0.5 * len(self.by_image) else {}
+
+
+def reprojection(model: ColmapModel, *, limit: int = 2000) -> Reprojection:
+    """Measures how well a model's cameras and points explain its own observations.
 
     Args:
       model: the reconstruction.
-      limit: number of observations that are looked at.
+      limit: number of observations that are looked at, but some of every image.
     """
     sane = (np.abs(model.positions) < _FARTHEST).all(axis=-1)
     row_of = {point: row for row, point in enumerate(model.point_ids.tolist()) if sane[row]}
     images = [image for image in model.images.values() if image.camera in model.cameras]
-    errors = []
+    by_image, errors = {}, []
     for image in images:
         seen = [(k, row_of[p]) for k, p in enumerate(image.points.tolist()) if p in row_of]
-        seen = seen[:: 1 + len(seen) * len(images) // limit]
+        seen = seen[:: 1 + len(seen) // max(_LEAST_SEEN, limit // len(images))]
         if not seen or not is_rotation(image.quaternion):
             continue
         observed, rows = np.array(seen).T
-        points = model.positions[rows] @ rotation_from_quaternion(image.quaternion).T + image.translation
-        camera = model.cameras[image.camera]
-        lens = camera.calibration()
-        cameras = Cameras(
-            pose=np.tile(np.eye(3, 4), (len(rows), 1, 1)),
-            focal=np.tile(lens.focal, (len(rows), 1)),
-            center=np.tile(lens.center, (len(rows), 1)),
-            distortion=np.tile(lens.distortion, (len(rows), 1)),
-            size=np.tile(np.array(camera.size, np.int32), (len(rows), 1)),
-            model=np.full(len(rows), CAMERA_MODELS.index(lens.model), np.int32),
-            models=(lens.model,),
-        )
-        with np.errstate(all="ignore"):  # what overflows is left out below
-            pixels = project_camera(cameras, points * (1.0, -1.0, -1.0), xp=np).pixels
-            errors.append(np.linalg.norm(pixels - image.pixels[observed], axis=-1))
+        distance = _distances(image, model.cameras[image.camera], model.positions[rows], observed)
+        by_image[image.name] = float(np.median(distance))
+        errors.append(np.minimum(distance, _FARTHEST))
     errors = np.concatenate(errors) if errors else np.zeros(0)
-    errors = errors[np.isfinite(errors)]
-    return float(np.median(errors)) if len(errors) else None
+    side = float(np.median([max(camera.size) for camera in model.cameras.values()])) if model.cameras else 0.0
+    return Reprojection(float(np.median(errors)) if len(errors) else None, by_image, side)
+
+
+def _distances(image: ColmapImage, camera: ColmapCamera, points: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    """Returns how far, in pixels, points [N, 3] are from where an image observed them; infinite behind the camera."""
+    points = points @ rotation_from_quaternion(image.quaternion).T + image.translation
+    count, lens = len(points), camera.calibration()
+    cameras = Cameras(
+        pose=np.tile(np.eye(3, 4), (count, 1, 1)),
+        focal=np.tile(lens.focal, (count, 1)),
+        center=np.tile(lens.center, (count, 1)),
+        distortion=np.tile(lens.distortion, (count, 1)),
+        size=np.tile(np.array(camera.size, np.int32), (count, 1)),
+        model=np.full(count, CAMERA_MODELS.index(lens.model), np.int32),
+        models=(lens.model,),
+    )
+    with np.errstate(all="ignore"):  # what overflows is infinitely far off
+        pixels = project_camera(cameras, points * (1.0, -1.0, -1.0), xp=np).pixels
+        distance = np.linalg.norm(pixels - image.pixels[observed], axis=-1)
+    behind = (points[:, 2] <= 0) & (lens.model in _PERSPECTIVE)
+    return np.where(np.isfinite(distance) & ~behind, distance, np.inf)

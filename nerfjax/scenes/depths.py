@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from nerfjax.errors import UserError
+from nerfjax.scenes.exr import decode_exr_depth
 
 KINDS = ("z", "ray")
 
@@ -30,7 +31,8 @@ class DepthReference:
       kind: "z" (along the optical axis) or "ray" (distance from the camera).
       scale: scene units per unit of the capture.
       loader: makes the array [H, W] where there is no file.
-      identity: what stands for the bytes of an array without a file in the scene's fingerprint.
+      identity: what stands for the bytes of an array without a file in the scene's fingerprint; beside a file, what
+        ``loader`` makes of it.
     """
 
     path: Path | None
@@ -57,12 +59,13 @@ class DepthReference:
         return np.where(np.isfinite(length) & (length > 0), length, 0.0).astype(np.float32)
 
     def digest(self) -> bytes:
-        """Returns the SHA-256 of the file's bytes (or of ``identity``) with unit and kind; no path enters."""
+        """Returns the SHA-256 of the file's bytes, of ``identity``, of unit and kind; no path enters."""
         if self.path is None and self.identity.startswith("sha256:"):
             return bytes.fromhex(self.identity.removeprefix("sha256:"))
         total = hashlib.sha256(f"{float(self.unit)!r} {self.kind}".encode())
         try:
-            total.update(self.identity.encode() if self.path is None else self.path.read_bytes())
+            total.update(b"" if self.path is None else self.path.read_bytes())
+            total.update(self.identity.encode())
         except OSError as error:
             raise _unreadable(self.path, error) from error
         return total.digest()
@@ -75,7 +78,7 @@ def decode_depth(path: Path) -> np.ndarray:
         if suffix == ".npy":
             depth = np.load(path, allow_pickle=False)
         elif suffix == ".exr":
-            depth = _decode_exr(path)
+            depth = decode_exr_depth(path)
         else:
             with Image.open(path) as image:
                 depth = np.array(image)
@@ -89,25 +92,6 @@ def decode_depth(path: Path) -> np.ndarray:
             expected="[height, width] of numbers",
         )  # fmt: skip
     return depth
-
-
-def _decode_exr(path: Path) -> np.ndarray:
-    try:
-        import OpenEXR  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise UserError(
-            "Reading EXR depth needs a package that is not installed.", file=path,
-            fix="pip install 'nerfjax[formats]', or prepare with --no-depth",
-        ) from error  # fmt: skip
-    try:
-        with OpenEXR.File(str(path), separate_channels=True) as file:
-            channels = file.channels()
-            for name in ("Z", "R", "Y", *channels):
-                if name in channels:
-                    return np.array(channels[name].pixels)
-    except RuntimeError as error:
-        raise _unreadable(path, error) from error
-    raise UserError("The EXR file has no channel.", file=path)
 
 
 def resize_nearest(values: np.ndarray, size: tuple[int, int]) -> np.ndarray:

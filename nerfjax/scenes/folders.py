@@ -17,7 +17,7 @@ from nerfjax.errors import UserError
 from nerfjax.scenes.base import shorten
 from nerfjax.scenes.capture import RawFrame
 from nerfjax.scenes.depths import DepthReference
-from nerfjax.scenes.images import EXTENSIONS, ImageReference, open_image
+from nerfjax.scenes.images import EXTENSIONS, ImageReference, only_photos, open_image
 from nerfjax.scenes.json_frames import LARGEST, image_scale, is_plain, to_pose
 
 _SKEW = 0.1  # pixels at the image's edge above which a skew is worth a word
@@ -54,7 +54,7 @@ def files_in(folder: Path, extensions: Iterable[str]) -> list[Path]:
 
 def images_in(folder: Path) -> list[Path]:
     """Returns the visible image files of a folder in natural order."""
-    return files_in(folder, EXTENSIONS)
+    return only_photos(files_in(folder, EXTENSIONS))
 
 
 def folder_of(root: Path, names: Iterable[str]) -> Path | None:

@@ -40,7 +40,7 @@ from nerfjax.scenes.folders import (
 )
 from nerfjax.scenes.images import open_image
 from nerfjax.scenes.json_frames import LARGEST
-from nerfjax.scenes.masks import open_mask
+from nerfjax.scenes.masks import open_mask, with_masks
 from nerfjax.scenes.numbers_in_text import real_numbers
 
 PREFERENCE = ("cameras_sphere.npz", "cameras.npz", "cameras_large.npz", "cameras_linear_init.npz")
@@ -69,7 +69,7 @@ def sniff(source: str) -> str | None:
 
 
 def read(
-    source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str = "opencv", masks: bool = True
+    source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str = "opencv", masks: str = "ignore"
 ) -> Scene:
     """Reads a folder in the IDR layout.
 
@@ -78,7 +78,7 @@ def read(
       downscale: factor by which images become smaller.
       holdout: every holdout-th frame (by number) is for testing; 0 = none.
       axes: of the cameras, "opencv" (what the format means) or "opengl".
-      masks: whether pixels outside of the masks are ignored.
+      masks: what pixels outside of the masks are: see ``with_masks``.
     """
     candidates = _candidates(Path(source))
     if not candidates:
@@ -97,7 +97,7 @@ def read(
         notes.append(f"Cameras are those of {path.name}; {others} differ in the unit sphere or are rough. "
                      "Give another file as the source to choose it.")  # fmt: skip
     applied, scale_notes = _unit_sphere(scale, keys, path)
-    mask_folder = folder_of(root, MASK_FOLDERS) if masks else None
+    mask_folder = folder_of(root, MASK_FOLDERS) if masks != "off" else None
     mask_files, mask_notes = _mask_files(mask_folder, keys, images)
     frames, matrices = [], []
     names = [images[key].relative_to(root).as_posix() for key in keys]
@@ -118,7 +118,7 @@ def read(
         capture_name(root),
         "idr",
         source,
-        tuple(frames),
+        with_masks(frames, masks),
         tuple(notes),
         provenance,
         box=UNIT_BOX,

@@ -8,12 +8,12 @@ is looked up by its base name, where that is unique and no other frame owns the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from pathlib import Path, PureWindowsPath
 
 from nerfjax.errors import UserError
-from nerfjax.scenes.images import EXTENSIONS
+from nerfjax.scenes.images import EXTENSIONS, only_photos
 
 
 class ImageFiles:
@@ -27,12 +27,15 @@ class ImageFiles:
     def listing(self) -> dict[str, list[Path]]:
         """Visible image files below the folder, by lower-case relative path."""
         files = defaultdict(list)
-        for path in sorted(self.folder.rglob("*")):
-            relative = path.relative_to(self.folder)
-            hidden = any(part.startswith(".") for part in relative.parts)
-            if not hidden and path.suffix.lower() in EXTENSIONS and path.is_file():
-                files[relative.as_posix().lower()].append(path)
+        for path in only_photos(sorted(self._visible())):
+            files[path.relative_to(self.folder).as_posix().lower()].append(path)
         return files
+
+    def _visible(self) -> Iterator[Path]:
+        for path in self.folder.rglob("*"):
+            hidden = any(part.startswith(".") for part in path.relative_to(self.folder).parts)
+            if not hidden and path.suffix.lower() in EXTENSIONS and path.is_file():
+                yield path
 
     def exact(self, file_path: str) -> Path | None:
         """Returns the file that the path names, or None."""

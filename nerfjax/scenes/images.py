@@ -1,13 +1,15 @@
 """Images of a capture: decoded lazily by Pillow, converted to RGB(A), resized by area averaging.
 
 An image is [H, W, C] of uint8 or uint16 with C = 3 (RGB) or 4 (RGB with straight alpha), encoded (sRGB) values
-as in the file. Sizes are (width, height) in pixels.
+as in the file. Sizes are (width, height) in pixels. OpenEXR files hold linear values and become images by the rule of
+``exr.py``; HEIC files are decoded by Pillow's plugin, which turns them upright as phones mean them. Both need the extra
+``[formats]``, and both are recognised by their content: phones name HEIC files .jpg as well.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,8 +17,13 @@ import numpy as np
 from PIL import Image
 
 from nerfjax.errors import UserError
+from nerfjax.scenes import exr
 
-EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp")
+_HEIC = (".heic", ".heif", ".hif")
+EXTENSIONS = (".png", ".jpg", ".jpeg", ".webp", ".tif", ".tiff", ".bmp", *_HEIC, exr.EXTENSION)
+_HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
+# What Pillow raises on files that are damaged, no images, or larger than it dares to decode.
+_BROKEN = (OSError, SyntaxError, ValueError, EOFError, Image.DecompressionBombError)
 _EXIF_ORIENTATION = 0x0112
 _TRANSPOSING = (5, 6, 7, 8)
 _EXIF_TO_TRANSPOSE = {
@@ -38,7 +45,8 @@ class ImageReference:
       path: the file; None for an image that ``loader`` makes.
       size: (width, height) that ``read`` returns, pixels.
       loader: makes the image [H, W, C] where there is no file.
-      identity: what stands for the bytes of an image without a file in the scene's fingerprint.
+      identity: what stands for the bytes of an image without a file in the scene's fingerprint; beside a file, what
+        ``loader`` makes of it.
       upright: whether the EXIF orientation is applied (only where the camera's size asks for it).
     """
 
@@ -68,14 +76,15 @@ class ImageReference:
         return replace(self, size=size)
 
     def digest(self) -> bytes:
-        """Returns the SHA-256 of the file's bytes (or of ``identity``); the path does not enter."""
+        """Returns the SHA-256 of the file's bytes and of ``identity``, whichever there are; the path does not enter."""
         if self.path is None and self.identity.startswith("sha256:"):  # the digest itself, of a file read elsewhere
             return bytes.fromhex(self.identity.removeprefix("sha256:"))
         if self.path is None:
             return hashlib.sha256(self.identity.encode()).digest()
         try:
             with open(self.path, "rb") as file:
-                return hashlib.file_digest(file, "sha256").digest()
+                digest = hashlib.file_digest(file, "sha256").digest()
+            return hashlib.sha256(digest + self.identity.encode()).digest() if self.identity else digest
         except OSError as error:
             raise _unreadable(self.path, error) from error
 
@@ -90,17 +99,47 @@ def open_image(path: Path, expected: tuple[float | int, float | int] | None = No
       path: the file.
       expected: (width, height) of the camera, pixels, where it is known.
     """
+    if exr.is_exr(path):
+        return ImageReference(path, exr.exr_size(path))
     try:
-        with Image.open(path) as image:
+        with _opened(path) as image:
             width, height = image.size
             orientation = _orientation(image)
-    except (OSError, SyntaxError, ValueError) as error:
+    except _BROKEN as error:
         raise _unreadable(path, error) from error
     upright = False
     if expected is not None and orientation in _TRANSPOSING and width != height:
         stored, turned = (abs(expected[0] * b / (expected[1] * a) - 1) for a, b in ((width, height), (height, width)))
         upright = turned < 0.01 < stored
     return ImageReference(path, (height, width) if upright else (width, height), upright=upright)
+
+
+def only_photos(files: Iterable[Path]) -> list[Path]:
+    """Leaves out EXR files beside a photo of the same name: they are its depth, or another of a renderer's passes."""
+    files = list(files)
+    photos = {file.with_suffix("") for file in files if file.suffix.lower() != exr.EXTENSION}
+    return [file for file in files if file.suffix.lower() != exr.EXTENSION or file.with_suffix("") not in photos]
+
+
+def needs_extra(path: Path) -> bool:
+    """Says whether a file is of a kind that an optional package reads (and other programs may not)."""
+    return exr.is_exr(path) or _is_heic(path)
+
+
+def _opened(path: Path) -> Image.Image:
+    if _is_heic(path):
+        try:
+            import pillow_heif
+        except ImportError as error:
+            raise exr.missing_extra("HEIC photos", "pillow-heif", path) from error
+        pillow_heif.register_heif_opener()
+    return Image.open(path)
+
+
+def _is_heic(path: Path) -> bool:
+    with open(path, "rb") as file:
+        start = file.read(12)
+    return start[4:8] == b"ftyp" and start[8:] in _HEIC_BRANDS
 
 
 def _orientation(image: Image.Image) -> int:
@@ -111,13 +150,15 @@ def _orientation(image: Image.Image) -> int:
 
 def decode_image(path: Path, *, upright: bool = False) -> np.ndarray:
     """Decodes a file to [H, W, 3|4]: grey, palette, CMYK and 16-bit grey images become RGB or RGBA."""
+    if exr.is_exr(path):
+        return exr.decode_exr_color(path)
     try:
-        with Image.open(path) as image:
+        with _opened(path) as image:
             if upright:
                 turn = _EXIF_TO_TRANSPOSE.get(_orientation(image))
                 image = image.transpose(turn) if turn is not None else image
             return _to_rgb(image)
-    except (OSError, SyntaxError, ValueError) as error:
+    except _BROKEN as error:
         raise _unreadable(path, error) from error
 
 

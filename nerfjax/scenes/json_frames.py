@@ -146,6 +146,19 @@ def frames_of(content: dict, path: Path) -> list[dict]:
     return frames
 
 
+def with_camera_model(content: dict, name: str | None) -> dict:
+    """Returns a file's content in which all frames have one camera model (None: the content as it is)."""
+    if name is None:
+        return content
+    if name.upper() not in MODELS:
+        raise UserError("Unknown camera model.", field="scene.options: camera_model", found=name,
+                        fix=did_you_mean(name.upper(), MODELS))  # fmt: skip
+    frames = content.get("frames")
+    if isinstance(frames, list):
+        frames = [{k: v for k, v in f.items() if k != "camera_model"} if isinstance(f, dict) else f for f in frames]
+    return {**content, "frames": frames, "camera_model": name.upper()}
+
+
 def is_path(value: Any) -> bool:
     """Says whether a value of a JSON file can be the path of a file."""
     return isinstance(value, str) and 0 < len(value) < 2000 and "\0" not in value and value.isprintable()

@@ -45,8 +45,8 @@ _PAIRS = (
 class SideFiles:
     """Masks and depths of the frames of one file."""
 
-    def __init__(self, content: dict, files: ImageFiles, path: Path):
-        self.content, self.files, self.path = content, files, path
+    def __init__(self, content: dict, files: ImageFiles, path: Path, *, masks: bool = True):
+        self.content, self.files, self.path, self.masks = content, files, path, masks
         self.used: set[Path] = set()
         self.missing_depths: list[str] = []
         self.both_masks = 0
@@ -54,6 +54,8 @@ class SideFiles:
 
     def mask(self, entry: dict, image: Path, size: tuple[int, int]) -> ImageReference | None:
         """Returns the mask of a frame, white = valid, or None."""
+        if not self.masks:
+            return None
         beside = image.with_name(f"{DYNAMIC_MASK}{image.stem}.png")
         beside = beside if beside.is_file() else None
         named = self._named(entry, "mask_path")

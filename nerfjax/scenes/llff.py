@@ -62,9 +62,10 @@ def read(
     folder = _folder(source)
     rows = load_rows(folder / FILE)
     if prefer not in ("colmap", "llff"):
-        raise UserError("Unknown preference.", field="prefer", found=prefer, expected="colmap or llff")
+        raise UserError("Unknown preference.", field="scene.options: prefer", found=prefer, expected="colmap or llff")
     if ndc not in (True, False, "auto"):
-        raise UserError("Unknown kind of coordinates.", field="ndc", found=ndc, expected="True, False or auto")
+        raise UserError("Unknown kind of coordinates.", field="scene.options: ndc", found=ndc,
+                        expected="True, False or auto")  # fmt: skip
     names, notes, near_far = None, [], _near_far(rows)
     if model is not None or find_models(folder):
         reconstruction, notes = choose_model(folder, model)
@@ -78,6 +79,7 @@ def read(
             more, fits = _compare(rows, names, capture)
             notes += more
             near_far = near_far if fits else None
+    notes = [*notes, *_bounds_notes(rows)]
     if prefer == "llff" or names is None:
         capture, remaining = _rows_capture(folder, rows, names, downscale=downscale, holdout=holdout, axes=axes)
     capture = replace(capture, source=str(source), notes=(*notes, *capture.notes), near_far=near_far)
@@ -133,6 +135,15 @@ def _near_far(rows: np.ndarray) -> tuple[float, float] | None:
     bounds = rows[:, 15:]
     good = (bounds[:, 0] > 0) & (bounds[:, 0] < bounds[:, 1])
     return (float(bounds[good, 0].min()), float(bounds[good, 1].max())) if good.mean() > 0.5 else None
+
+
+def _bounds_notes(rows: np.ndarray) -> list[str]:
+    near, far = rows[:, 15], rows[:, 16]
+    bad = np.flatnonzero(~((near > 0) & (near < far)))
+    if not len(bad):
+        return []
+    first = f"row {bad[0]}: {near[bad[0]]:g} and {far[bad[0]]:g}"
+    return [f"{len(bad)} of {len(rows)} rows state no near > 0 that is less than far, and are left out ({first})."]
 
 
 def _compare(rows: np.ndarray, names: list[str], capture: Capture) -> tuple[list[str], bool]:

@@ -39,6 +39,7 @@ from nerfjax.scenes.folders import (
 )
 from nerfjax.scenes.images import open_image
 from nerfjax.scenes.numbers_in_text import starts_with
+from nerfjax.scenes.options import how_to_give
 
 INTRINSICS = "intrinsics.txt"
 SPLIT_OF = {"0": "train", "1": "val", "2": "test"}
@@ -75,7 +76,7 @@ def read(
       focal: focal length in pixels of the images on disk, where no file says it.
     """
     if focal is not None and not 0 < focal < 1e6:
-        raise UserError("The focal length is none.", field="focal", found=focal, expected="pixels")
+        raise UserError("The focal length is none.", field="scene.options: focal", found=focal, expected="pixels")
     path = Path(source)
     poses_in = folder_of(path, POSE_FOLDERS) if path.is_dir() else None
     capture = (
@@ -154,7 +155,7 @@ def _log(path: Path, source: str, holdout: int, axes: str, focal: float | int | 
 
 def _intrinsics(path: Path, focal: float | int | None, size: tuple[int, int]) -> np.ndarray:
     """Returns K [3, 3] from ``focal``, else from a file."""
-    center = size[0] / 2, size[1] / 2
+    center, usual = (size[0] / 2, size[1] / 2), USUAL_FOCAL * size[0]
     if focal is not None:
         return camera_matrix(focal, focal, *center)
     if not path.is_file():
@@ -164,8 +165,8 @@ def _intrinsics(path: Path, focal: float | int | None, size: tuple[int, int]) ->
             field="focal",
             found=f"no {path.name}",
             expected=f"{path.name}, or a focal length in pixels",
-            fix=f'write "F CX CY" in pixels into {path.name} there, or give focal; the cameras of Tanks and Temples '
-            f"have about {USUAL_FOCAL * size[0]:.0f} at this size",
+            fix=f'write "F CX CY" in pixels into {path.name} there, or give {how_to_give(f"focal={usual:.0f}")}, '
+            "which is about what the cameras of Tanks and Temples have at this size",
         )
     rows = read_numbers(path)
     shape = [len(row) for row in rows]

@@ -17,14 +17,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
 from nerfjax.errors import UserError
+from nerfjax.scenes import unsupported
 from nerfjax.scenes.assemble import assemble, capture_name
 from nerfjax.scenes.base import Scene, SceneReader
 from nerfjax.scenes.cache import cache_folder
 from nerfjax.scenes.colmap import choose_model, colmap_capture
 from nerfjax.scenes.colmap_files import model_files, registered_count
 from nerfjax.scenes.colmap_model import LENS_MODELS
-from nerfjax.scenes.images import open_image
+from nerfjax.scenes.images import needs_extra, open_image
+from nerfjax.scenes.options import how_to_give
 from nerfjax.scenes.photo_files import FileIndex
 from nerfjax.scenes.photo_folders import main_folder
 from nerfjax.scenes.structure_from_motion import Say, SfmOptions, load_pycolmap, solve
@@ -50,6 +55,8 @@ def sniff(source: str) -> str | None:
     if is_video(path):
         return "is a video without poses"
     if not path.is_dir() or any(CAMERA_FILE.fullmatch(entry.name) for entry in path.iterdir()):
+        return None
+    if unsupported.layout_of(path) is not None:
         return None
     count = len(FileIndex(main_folder(path)).photos)
     if count:
@@ -79,11 +86,14 @@ def read(
       UserError: too few images, pycolmap is missing, or too few images could be registered.
     """
     if matching not in ("auto", "exhaustive", "sequential"):
-        raise UserError("Unknown matching.", field="matching", found=matching, expected="exhaustive or sequential")
+        raise UserError("Unknown matching.", field="scene.options: matching", found=matching,
+                        expected="exhaustive or sequential")  # fmt: skip
     if not 0 < least_share <= 1:
-        raise UserError("The least share is none.", field="least_share", found=least_share, expected="above 0, up to 1")
+        raise UserError("The least share is none.", field="scene.options: least_share", found=least_share,
+                        expected="above 0, up to 1")  # fmt: skip
     if lens != "auto" and lens not in LENS_MODELS:
-        raise UserError("Unknown camera model.", field="lens", found=lens, expected=", ".join(LENS_MODELS))
+        raise UserError("Unknown camera model.", field="scene.options: lens", found=lens,
+                        expected=", ".join(LENS_MODELS))  # fmt: skip
     path = Path(source)
     if path.is_dir() and not FileIndex(main_folder(path)).photos and len(_videos(path)) == 1:
         path = _videos(path)[0]
@@ -132,7 +142,8 @@ def _too_few(count: int, total: int, source: str, least_share: float | int) -> U
         file=source,
         found=f"{count} of {total} registered",
         expected=f"at least {least_share:.0%} (least_share)",
-        fix="take photos that overlap by two thirds, of a still scene with texture; or lower least_share",
+        fix="take photos that overlap by two thirds, of a still scene with texture; or give "
+        f"{how_to_give('least_share=…')}",
     )
 
 
@@ -159,11 +170,31 @@ def _solved(folder: Path, names: list[str], options: SfmOptions, least_share: fl
     if not (solved / "sparse").is_dir():
         load_pycolmap()
         with _made(solved) as partial:
-            solve(folder, names, partial, options, say)
+            solve(_readable(folder, names, partial / "images"), names, partial, options, say)
             (partial / "database.db").unlink(missing_ok=True)
+            shutil.rmtree(partial / "images", ignore_errors=True)
             if not any(model_files(model) for model in (partial / "sparse").iterdir()):
                 raise _too_few(0, len(names), str(folder), least_share)
     return solved
+
+
+def _readable(folder: Path, names: list[str], work: Path) -> Path:
+    """Returns a folder of images that pycolmap can read: the given one, or ``work`` with decoded copies.
+
+    Copies keep their names, whatever they end in: pycolmap looks at the content.
+    """
+    if not any(needs_extra(folder / name) for name in names):
+        return folder
+    for name in names:
+        path = work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if needs_extra(folder / name):
+            image = open_image(folder / name).read()
+            image = (image // 257).astype(np.uint8) if image.dtype == np.uint16 else image
+            Image.fromarray(image[..., :3]).save(path, "PNG", compress_level=1)
+        else:
+            path.symlink_to((folder / name).resolve())
+    return work
 
 
 @contextmanager

@@ -2,12 +2,16 @@
 
 ``corrected_images`` and ``corrected_cameras`` (undistorted photos, globally optimised poses) are taken where both are
 there, else ``images`` and ``cameras``. ``t_00`` … ``t_23`` is camera-to-world, row by row, OpenGL axes, metres, world
-+y up; fx, fy, cx, cy belong to ``width`` x ``height``. ``depth/NAME.png`` holds z in 16-bit millimetres of a smaller
-size. The undistortion leaves black borders, so the outermost pixels of corrected images are masked.
++y up (ARKit's gravity-aligned frame); fx, fy, cx, cy belong to ``width`` x ``height``. ``depth/NAME.png`` holds z in
+16-bit millimetres of a smaller size, ``confidence/NAME.png`` 0, 127 or 255 for each of its pixels: where it is 0, the
+depth is a guess and counts as unknown. The undistortion leaves black borders, so the outermost pixels of corrected
+images are masked.
 """
 
 from __future__ import annotations
 
+import hashlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +20,7 @@ from nerfjax.errors import UserError
 from nerfjax.scenes.assemble import assemble, capture_name
 from nerfjax.scenes.base import Scene, SceneReader, holdout_splits, shorten
 from nerfjax.scenes.capture import Capture
-from nerfjax.scenes.depths import DepthReference
+from nerfjax.scenes.depths import DepthReference, decode_depth, resize_nearest
 from nerfjax.scenes.folders import (
     Intrinsics,
     by_stem,
@@ -61,6 +65,7 @@ def read(source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str
     cameras = by_stem(files_in(folder / f"{kind}cameras", (".json",)))
     images = by_stem(images_in(folder / f"{kind}images"))
     depths = by_stem(files_in(folder / "depth", (".png", ".tif", ".tiff")))
+    confidences = by_stem(files_in(folder / "confidence", (".png", ".tif", ".tiff")))
     keys, notes = paired(cameras, images, file=folder / f"{kind}cameras", pose_word="cameras")
     root = folder.parent
     names = [images[key].relative_to(root).as_posix() for key in keys]
@@ -68,7 +73,7 @@ def read(source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str
     frames = []
     for key, name, split, (lens, pose) in zip(keys, names, holdout_splits(names, holdout), read_cameras, strict=True):
         mask = border_mask(open_image(images[key]).size, border) if kind and border > 0 else None
-        depth = DepthReference(depths[key], MILLIMETRE) if key in depths else None
+        depth = _depth(depths[key], confidences.get(key)) if key in depths else None
         frames.append(
             raw_frame(name, images[key], lens, pose, split=split, file=cameras[key], axes=axes, mask=mask, depth=depth)
         )
@@ -105,6 +110,20 @@ def _has_keys(path: Path) -> bool:
         return b'"t_00"' in path.read_bytes()
     except OSError:
         return False
+
+
+def _depth(path: Path, confidence: Path | None) -> DepthReference:
+    if confidence is None:
+        return DepthReference(path, MILLIMETRE)
+    identity = f"confidence {hashlib.sha256(confidence.read_bytes()).hexdigest()}"
+    return DepthReference(path, MILLIMETRE, loader=partial(_sure, path, confidence), identity=identity)
+
+
+def _sure(path: Path, confidence: Path) -> np.ndarray:
+    """Returns the depth where it was measured, 0 where it is a guess."""
+    depth = decode_depth(path)
+    height, width = depth.shape
+    return np.where(resize_nearest(decode_depth(confidence), (width, height)) > 0, depth, 0)
 
 
 def _camera(path: Path) -> tuple[Intrinsics, np.ndarray]:

@@ -45,19 +45,18 @@ def sniff(source: str) -> str | None:
     return f"{METADATA} of a prepared data set" if kind == KIND else None
 
 
-def read_prepared(source: str | Path, *, downscale: float | int = 1, holdout: int = 8, **options) -> Scene:
+def read_prepared(source: str | Path, *, downscale: float | int = 1, holdout: int = 8) -> Scene:
     """Reads a prepared data set; its images stay on disk until they are used.
 
     Args:
       source: the folder.
       downscale: 1, or the factor that the set was prepared with.
       holdout: without effect; the splits are stored.
-      **options: of other readers, without effect.
 
     Raises:
       UserError: a file is missing or damaged, or another downscale is asked for.
     """
-    del holdout, options
+    del holdout
     folder = _folder(source)
     metadata = read_metadata(folder)
     if downscale not in (1, metadata["downscale"]):
@@ -137,6 +136,7 @@ def _scene(folder: Path, metadata: dict[str, Any]) -> Scene:
         notes=tuple(metadata["notes"]),
         provenance=metadata["provenance"],
         points=np.load(folder / POINTS, allow_pickle=False) if metadata["points"] else None,
+        options=metadata.get("options", ""),
     )  # fmt: skip
 
 

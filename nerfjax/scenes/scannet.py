@@ -9,6 +9,9 @@ ScanNet-like: ``color/`` (or ``image/``, ``images/``, ``rgb/``) with ``pose/NAME
 ``intrinsic_color.txt`` or a file per frame; perhaps ``depth/NAME.png`` in millimetres. Poses of frames that lost their
 track are -inf, and are left out.
 
+Either kind of folder may occur once for each split: ``train/``, ``validation/`` and ``test/`` with ``rgb/``, ``pose/``
+and ``intrinsics/`` in each (NeRF++, NeRF-OSR), a 4x4 matrix a file, in one line or in four.
+
 Principal points are taken as they stand.
 """
 
@@ -23,7 +26,7 @@ import numpy as np
 from nerfjax.errors import UserError
 from nerfjax.scenes.assemble import assemble, capture_name
 from nerfjax.scenes.base import Scene, SceneReader, holdout_splits, shorten
-from nerfjax.scenes.capture import Capture
+from nerfjax.scenes.capture import Capture, RawFrame
 from nerfjax.scenes.depths import DepthReference, decode_depth
 from nerfjax.scenes.folders import (
     Intrinsics,
@@ -46,6 +49,7 @@ POSE_FOLDERS, IMAGE_FOLDERS = ("pose", "poses"), ("color", "image", "images", "r
 INTRINSIC_FOLDERS = ("intrinsic", "intrinsics")
 SHARED = ("intrinsic_color.txt", "intrinsics_color.txt", "intrinsic.txt", "intrinsics.txt", "K.txt")
 KINECT = Intrinsics(camera_matrix(585.0, 585.0, 320.0, 240.0), (640, 480))
+SPLIT_FOLDERS = {"train": "train", "validation": "val", "val": "val", "test": "test"}
 SPLIT_FILES = {"train": "TrainSplit.txt", "test": "TestSplit.txt"}
 _COLOR, _DEPTH, _POSE = ".color", ".depth", ".pose"
 _POSE_SHAPES = ((4, 4), (3, 4))
@@ -56,9 +60,12 @@ def sniff(source: str) -> str | None:
     path = Path(source)
     if _sequences(path):
         return "holds frame-*.pose.txt beside the images"
-    poses, images = folder_of(path, POSE_FOLDERS), folder_of(path, IMAGE_FOLDERS)
-    if poses and images and files_in(poses, (".txt",)) and _has_intrinsics(path):
-        return f"holds {images.name}/, {poses.name}/ and intrinsics in text files"
+    split_folders = _split_folders(path)
+    for folder in [path, *split_folders]:
+        poses, images = folder_of(folder, POSE_FOLDERS), folder_of(folder, IMAGE_FOLDERS)
+        if poses and images and files_in(poses, (".txt",)) and (_has_intrinsics(folder) or folder in split_folders):
+            where = "" if folder == path else f"{folder.name}/ with "
+            return f"holds {where}{images.name}/, {poses.name}/ and intrinsics in text files"
     return None
 
 
@@ -118,7 +125,28 @@ def _seven_scenes(path: Path, source: str, sequences: list[Path], holdout: int, 
     return Capture(capture_name(path), "scannet", source, tuple(frames), tuple(notes), provenance, is_object=False)
 
 
+def _split_folders(path: Path) -> dict[Path, str]:
+    """Returns the folders of splits that hold poses and images, with their splits; {} where there is none to train."""
+    found = {path / name: split for name, split in SPLIT_FOLDERS.items() if (path / name).is_dir()}
+    found = {f: s for f, s in found.items() if folder_of(f, POSE_FOLDERS) and folder_of(f, IMAGE_FOLDERS)}
+    return found if "train" in found.values() else {}
+
+
 def _scannet(path: Path, source: str, holdout: int, axes: str) -> Capture:
+    parts = _split_folders(path) if folder_of(path, POSE_FOLDERS) is None else {}
+    frames, notes, count = [], [], 0
+    for folder, split in (parts or {path: None}).items():
+        found, more, poses = _folder_frames(path, folder, split, holdout, axes)
+        frames, notes, count = [*frames, *found], [*notes, *more], count + poses
+    layout = "a folder for each split" if parts else "pose and intrinsic folders"
+    provenance = {"layout": layout, "poses": count, "frames_found": len(frames), "axes": axes}
+    return Capture(capture_name(path), "scannet", source, tuple(frames), tuple(notes), provenance, is_object=False)
+
+
+def _folder_frames(
+    root: Path, path: Path, split: str | None, holdout: int, axes: str
+) -> tuple[list[RawFrame], list[str], int]:
+    """Returns the frames of one folder (of ``split``, or with splits held out), notes, and the number of poses."""
     pose_folder, image_folder = folder_of(path, POSE_FOLDERS), folder_of(path, IMAGE_FOLDERS)
     if pose_folder is None or image_folder is None:
         raise UserError("Poses or images are missing.", file=path, expected="pose/*.txt, color/ or image/, intrinsic/")
@@ -128,24 +156,16 @@ def _scannet(path: Path, source: str, holdout: int, axes: str) -> Capture:
     keys, notes = paired(poses, images, file=pose_folder)
     keys, matrices, lost = _tracked(keys, poses)
     lenses, lens_notes = _lenses(path, keys)
-    names = [images[key].relative_to(path).as_posix() for key in keys]
+    names = [images[key].relative_to(root).as_posix() for key in keys]
+    splits = holdout_splits(names, holdout) if split is None else [split] * len(names)
     frames = [
         raw_frame(
             name, images[key], lens, matrix,
-            split=split, file=poses[key], axes=axes, depth=_depth(depths.get(key)),
+            split=own, file=poses[key], axes=axes, depth=_depth(depths.get(key)),
         )
-        for key, name, split, lens, matrix in zip(
-            keys, names, holdout_splits(names, holdout), lenses, matrices, strict=True
-        )
+        for key, name, own, lens, matrix in zip(keys, names, splits, lenses, matrices, strict=True)
     ]  # fmt: skip
-    notes += [*lost, *lens_notes]
-    provenance = {
-        "layout": "pose and intrinsic folders",
-        "poses": len(poses),
-        "frames_found": len(frames),
-        "axes": axes,
-    }
-    return Capture(capture_name(path), "scannet", source, tuple(frames), tuple(notes), provenance, is_object=False)
+    return frames, [*notes, *lost, *lens_notes], len(poses)
 
 
 def _tracked(keys: list[str], poses: dict[str, Path]) -> tuple[list[str], list[np.ndarray], list[str]]:

@@ -25,6 +25,7 @@ from nerfjax.scenes.json_frames import (
     load_json,
     parse_intrinsics,
     parse_pose,
+    with_camera_model,
 )
 from nerfjax.scenes.json_sides import (
     SideFiles,
@@ -35,7 +36,9 @@ from nerfjax.scenes.json_sides import (
     recorded,
     setting_notes,
 )
+from nerfjax.scenes.masks import with_masks
 from nerfjax.scenes.numbers_in_text import starts_with
+from nerfjax.scenes.scannetpp import image_and_side_files, with_test_frames
 
 FILE = "transforms.json"
 
@@ -51,7 +54,10 @@ def sniff(source: str) -> str | None:
     return "is a .json file with poses" if named or '"transform_matrix"' in starts_with(path, 1 << 20) else None
 
 
-def read(source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str = "opengl") -> Scene:
+def read(
+    source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str = "opengl", masks: str = "ignore",
+    camera_model: str | None = None,
+) -> Scene:  # fmt: skip
     """Reads a folder with a transforms.json, or the file itself.
 
     Args:
@@ -59,16 +65,21 @@ def read(source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str
       downscale: factor by which images become smaller.
       holdout: every holdout-th frame is for testing, unless the file names its splits; 0 = none.
       axes: "opengl" (what the format means) or "opencv", for files that were written wrongly.
+      masks: what masked pixels are: see ``with_masks``.
+      camera_model: the lens model of all frames, where the file names none or a wrong one.
     """
     path = Path(source)
     path = path / FILE if path.is_dir() else path
     if not path.is_file():
         raise UserError("There is no such file.", file=path)
-    content = load_json(path)
+    content, bad = with_test_frames(with_camera_model(load_json(path), camera_model))
     entries = sorted(frames_of(content, path), key=lambda entry: natural_key(normal_path(entry["file_path"])))
-    files = ImageFiles(path.parent)
-    sides = SideFiles(content, files, path)
+    files, beside = image_and_side_files(path, entries)
+    sides = SideFiles(content, beside, path, masks=masks != "off")
     found, notes = locate(entries, files, path)
+    notes += bad
+    if files.folder != path.parent:
+        notes.append(f"The images are those of {files.folder.name}, beside {path.parent.name}.")
     names = [normal_path(entry["file_path"]) for entry, _ in found]
     splits = _named_splits(content, names, path) or holdout_splits(names, holdout)
     frames = [
@@ -99,7 +110,7 @@ def read(source: str, *, downscale: float | int = 1, holdout: int = 8, axes: str
         capture_name(path.parent),
         "transforms_json",
         source,
-        tuple(frames),
+        with_masks(frames, masks),
         tuple(notes),
         provenance,
         points=points,

@@ -115,6 +115,50 @@ def test_a_name_cannot_inject_markup(tmp_path, capture_folder):
     assert "<img src=x" not in page.read_text()
 
 
-@pytest.mark.parametrize("flags", [["--format=blendr"], ["--convention=openvc"], ["--fromat=auto"]])
+def test_a_prepared_set_is_called_one(capture_folder, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["prepare", str(capture_folder), f"--out={out}"]) == 0
+    capsys.readouterr()
+    assert main(["inspect", str(out)]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("format"))
+    assert "prepared (metadata.json of a prepared data set, made from a capture of the format blender)" in line
+    code, document = document_of(capsys, str(out))
+    assert code == 0 and document["format"] == "prepared" and "blender" in document["reason"]
+    assert document["scene"]["splits"]["test"] == 3
+
+
+def test_what_cannot_be_read_says_what_it_was_taken_for(capture_folder, capsys):
+    (capture_folder / "transforms_train.json").write_text("{")
+    code, document = document_of(capsys, str(capture_folder))
+    assert code == 2 and document["format"] == "blender" and document["reason"] == "holds transforms_train.json"
+    assert main(["inspect", str(capture_folder)]) == 2
+    assert "cannot be read (as blender: holds transforms_train.json)" in capsys.readouterr().out
+
+
+def test_without_test_frames_there_is_nothing_to_evaluate(capture_folder, capsys):
+    (capture_folder / "transforms_test.json").unlink()
+    assert main(["inspect", str(capture_folder)]) == 0
+    out = capsys.readouterr().out
+    assert "nothing to evaluate" in out and "transforms_test.json" in out
+    source = "analytic:spheres?views=6&size=16&val=2&test=0"
+    assert main(["inspect", source]) == 0
+    out = capsys.readouterr().out
+    assert "nothing to evaluate" in out and "?test=8" in out and "--split=val" in out
+
+
+def test_the_field_stands_beside_what_was_found(capture_folder, capsys):
+    path = capture_folder / "transforms_train.json"
+    content = json.loads(path.read_text())
+    content["frames"][1]["fl_x"] = "wide"
+    path.write_text(json.dumps(content))
+    code, document = document_of(capsys, str(capture_folder))
+    (finding,) = [f for f in document["findings"] if f["severity"] == "error"]
+    assert code == 2 and finding["field"] == "fl_x" and finding["found"] == "wide"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--format=blendr"], ["--convention=openvc"], ["--fromat=auto"], ["--options=focal=3"], ["--holdout=often"]],
+)
 def test_wrong_flags(capture_folder, flags, capsys):
     assert main(["inspect", str(capture_folder), *flags]) == 2

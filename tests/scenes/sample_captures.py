@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import ring_capture as ring
 import test_bundler
+import test_dialects
 import test_idr
 import test_metashape
 import test_middlebury
@@ -141,6 +142,7 @@ SAMPLES: dict[str, Callable[[Path], object]] = {
     "sevenscenes": _seven,
     "scannet": lambda folder: _scannet(folder, True),
     "scannet_per_frame": lambda folder: _scannet(folder, False),
+    "scannet_splits": test_dialects.write_nerf_plus_plus,
     "metashape": test_metashape.write,
     "metashape_rig": _rig,
     "realitycapture": test_realitycapture.write,
@@ -152,6 +154,7 @@ SAMPLES: dict[str, Callable[[Path], object]] = {
     "phototourism": _phototourism,
 }
 FORMATS = {"colmap_text": "colmap", "trajectory": "nsvf", "sevenscenes": "scannet", "scannet_per_frame": "scannet",
+           "scannet_splits": "scannet",
            "metashape_rig": "metashape"}  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def test_same_photos_in_all_splits(capture):
 
 
 def test_windows_paths_and_wrong_axes(capture):
-    scene = read_scene(str(capture("blender_backslash68")), axes="opencv")
+    scene = read_scene(str(capture("blender_backslash68")), convention="opencv")
     assert len(scene.frames) == 68 and any("68 images were found by name" in note for note in scene.notes)
 
 

@@ -7,7 +7,6 @@ import pytest
 from colmap_samples import (
     SIZE,
     cloud,
-    has_note,
     original_poses,
     write_capture,
 )
@@ -17,6 +16,7 @@ from nerfjax.scenes import read_scene
 from nerfjax.scenes.colmap_files import read_model
 from nerfjax.scenes.colmap_model import ColmapCamera
 from nerfjax.scenes.colmap_write import write_model
+from nerfjax.scenes.doctor import examine
 
 
 def test_commas_blank_lines_and_missing_second_lines_are_read(tmp_path):
@@ -94,11 +94,12 @@ def test_truncated_binary_files_are_refused_at_every_length(tmp_path):
         read_scene(source)
 
 
-def test_a_model_that_contradicts_its_observations_is_noted(tmp_path):
+def test_a_model_that_contradicts_its_observations_is_found_out(tmp_path):
     source, model = write_capture(tmp_path, 4)
     swapped = ColmapCamera("PINHOLE", SIZE, np.array([36.0, 38.0, 14.5, 30.0]))
     write_model(tmp_path / "sparse/0", type(model)({3: swapped}, model.images, model.point_ids, model.positions))
-    assert has_note(read_scene(source), "miss its own observations")
+    assert read_scene(source).provenance["reprojection_error_px"] > 5
+    assert "reprojection-high" in {finding.code for finding in examine(read_scene(source), quick=True)}
 
 
 @pytest.mark.parametrize("text", [True, False])

@@ -18,7 +18,7 @@ from spoiling import Corruption, corrupt
 
 from nerfjax.scenes import READERS
 
-EXAMPLES = 4  # of each of the 23 samples; the trial has fifteen times as many
+EXAMPLES = 4  # of each sample; the trial has fifteen times as many
 
 
 @pytest.fixture(scope="module")

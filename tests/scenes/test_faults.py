@@ -20,15 +20,19 @@ from test_round_trip import simple_scene
 from nerfjax.data import resident
 from nerfjax.errors import UserError
 from nerfjax.evaluate import protocol_of
-from nerfjax.geometry.poses import look_at
+from nerfjax.geometry.poses import invert_similarity, look_at, transform_points
 from nerfjax.geometry.rays import rays_from_pixels
-from nerfjax.scenes import READERS, read_scene
+from nerfjax.scenes import READERS, ImageReference, read_scene
+from nerfjax.scenes.assemble import assemble
+from nerfjax.scenes.capture import Capture, RawFrame
+from nerfjax.scenes.colmap_files import read_model
+from nerfjax.scenes.ply import read_ply_points
 from nerfjax.scenes.writers import WRITERS, write_scene
 
 COVERED = (
     1, 2, 4, 5, 7, 8, 11, 12, 13, 15, 16, 18, 20, 22, 23, 25, 26, 28, 29, 30, 31, 33, 35, 36, 37, 39, 40, 41, 43, 44,
     46, 48, 49, 51, 52, 53, 55, 56, 57, 59, 61, 62, 64, 66, 68, 69, 70, 72, 73, 75, 78, 79, 80, 83, 84, 86, 87, 88, 89,
-    90, 91, 94, 95, 96,
+    90, 91, 94, 95, 96, 97,
 )  # fmt: skip
 
 
@@ -120,6 +124,31 @@ def test_b16_unreadable_images_are_named_where_they_are_read(tmp_path, format):
     with pytest.raises(UserError, match=re.escape(victim.name)):  # some look at a first image when they read
         for frame in read_scene(str(tmp_path / "set")).frames:
             frame.image.read()
+
+
+@pytest.mark.parametrize("format", ["transforms_json", "colmap", "colmap_text"])
+def test_b97_what_is_written_has_the_captures_own_coordinates(tmp_path, format):
+    """A cube of side 1 at (10, 0, 0): the scene is turned, shifted and scaled, and writing undoes it."""
+    corners = np.array([[x, y, z] for x in (9.5, 10.5) for y in (-0.5, 0.5) for z in (-0.5, 0.5)])
+    frames = []
+    for i in range(6):
+        pose = np.eye(4)
+        position = [10 + 3 * math.cos(i), 3 * math.sin(i), 1.0 + 0.1 * i]
+        pose[:3] = look_at(position, [10, 0, 0])
+        picture = np.full((6, 8, 3), 30 * i, np.uint8)
+        image = ImageReference(None, (8, 6), loader=lambda picture=picture: picture, identity=str(i))
+        frames.append(RawFrame(f"{i}.png", image, "train", pose, np.full(2, 9.0), np.array([4.0, 3.0]), np.zeros(12),
+                               "pinhole"))  # fmt: skip
+    scene = assemble(Capture("cube", "none", "", tuple(frames), points=corners))
+    assert np.abs(scene.points - corners).max() > 1
+    back = transform_points(invert_similarity(scene.to_scene), np.asarray(scene.points, np.float64))
+    np.testing.assert_allclose(back, corners, atol=1e-5)
+    write_scene(scene, tmp_path / "set", format)
+    written = (
+        read_ply_points(tmp_path / "set/points.ply") if format == "transforms_json"
+        else read_model(tmp_path / "set/sparse/0").positions
+    )  # fmt: skip
+    np.testing.assert_allclose(written, corners, atol=1e-5)
 
 
 def test_b59_the_axes_are_an_option_of_every_format():

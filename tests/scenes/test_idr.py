@@ -54,7 +54,7 @@ def test_b52_masks_of_other_digits_are_paired_by_number(tmp_path):
     scene = read_scene(source)
     for i, frame in enumerate(scene.frames):
         np.testing.assert_array_equal(np.flatnonzero(frame.valid().all(axis=1)), [i])
-    assert all(frame.mask is None for frame in read_scene(source, masks=False).frames)
+    assert all(frame.mask is None for frame in read_scene(source, masks="off").frames)
 
 
 def test_more_cameras_than_images(tmp_path):

@@ -202,7 +202,7 @@ def test_transposed_size_is_told(tmp_path):
         read_scene(source)
 
 
-@pytest.mark.parametrize("options", [dict(prefer="colmpa"), dict(ndc="yes")])
+@pytest.mark.parametrize("options", [dict(prefer="colmpa"), dict(ndc="maybe")])
 def test_options_are_checked(tmp_path, options):
     with pytest.raises(UserError):
         read_scene(write_llff(tmp_path), **options)

@@ -77,6 +77,27 @@ def test_flavours(tmp_path, form):
     check_projection(read_scene(source), pixel)
 
 
+def test_numbers_as_the_software_writes_them(tmp_path):
+    """A line that a user published: exponents of three digits, whole zeros, a principal point in units of the side."""
+    line = (
+        "camera_0001.tif,0.3480514800888185,-0.4569554687028632,1.874974343996205,-26.48605557558155,87.22740777694953,"
+        "14.71531939343132,16.80822459736219,5.653226032102788e-003,-1.402847801366674e-002,-0.2370146620500887,"
+        "6.993741670541821e-002,-1.089548244371304e-002,0,0,0"
+    )
+    other = line.replace("camera_0001", "camera_0002").replace(",0.3480", ",0.9480")
+    scene = read_scene(write(tmp_path, [line, other], files=["camera_0001.png", "camera_0002.png"]))
+    np.testing.assert_allclose(scene.cameras.focal, 16.80822459736219 * 80 / 36, rtol=1e-6)
+    np.testing.assert_allclose(scene.cameras.center[0], [40 + 80 * 0.005653226, 30 - 80 * 0.014028478], rtol=1e-5)
+    np.testing.assert_allclose(scene.cameras.distortion[0, :4], [-0.23701466, 0.06993742, -0.010895482, 0], rtol=1e-6)
+    # It looks nearly level: the pitch is from straight down.
+    back = (
+        np.asarray(scene.cameras.pose[0, :, 2])
+        @ scene.to_scene[:3, :3]
+        / np.cbrt(np.linalg.det(scene.to_scene[:3, :3]))
+    )
+    assert abs(back[2]) < 0.1
+
+
 def test_optional_columns_may_lack(tmp_path):
     header = ",".join(HEADER.split(",")[:8])
     scene = read_scene(write(tmp_path, [",".join(row.split(",")[:8]) for row in rows()], header))

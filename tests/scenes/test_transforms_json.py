@@ -147,7 +147,7 @@ def test_downscale_scales_per_axis(tmp_path):
 
 def test_opencv_axes_on_request(tmp_path):
     source = write_capture(tmp_path, 9)
-    flipped = read_scene(source, axes="opencv")
+    flipped = read_scene(source, convention="opencv")
     assert flipped.provenance["axes"] == "opencv"
     # Cameras that looked inwards now look outwards.
     assert not flipped.provenance["normalization"]["inward_facing"]

@@ -18,7 +18,7 @@ import numpy as np
 
 from nerfjax.geometry.cameras import inside_image, project, unproject
 from nerfjax.geometry.poses import focus_point, invert_similarity, transform_poses
-from nerfjax.scenes.base import Scene
+from nerfjax.scenes.base import Scene, shorten
 from nerfjax.scenes.doctor.findings import Finding
 from nerfjax.scenes.doctor.matching import Features, consistent, epipolar_angle, match
 
@@ -26,6 +26,7 @@ FLIP = np.diag([1.0, -1.0, -1.0])
 READINGS = ("as read", "other axes", "inverse", "inverse, other axes")
 OTHER_AXES = {"opengl": "opencv", "opencv": "opengl"}
 MAX_TURN = 35.0  # degrees between the two views of a pair
+SURE = 40  # matches that are no accident
 WELL, BADLY = 0.004, 0.012  # residual by which poses fit or do not, as a share of the image's longer side
 
 
@@ -249,7 +250,7 @@ def findings(scene: Scene, evidence: Convention) -> list[Finding]:
     """Names the convention that fits, where it is not the one that was read."""
     best, look = evidence.best(), evidence.look
     if best == "as read":
-        return []
+        return _odd_pairs(scene, evidence)
     if best is not None:
         return [_wrong(scene, evidence, best, _residual_text(evidence, best))]
     out: list[Finding] = []
@@ -288,6 +289,26 @@ def findings(scene: Scene, evidence: Convention) -> list[Finding]:
             fix=_fix(evidence, "other axes") + ", if the capture surrounds its subject",
         ),  # fmt: skip
     ]
+
+
+def _odd_pairs(scene: Scene, evidence: Convention) -> list[Finding]:
+    """Pairs whose images contradict their poses where those of the others agree: one of the two poses is wrong."""
+    usual = evidence.residuals["as read"]
+    limit = max(BADLY * evidence.side, 10 * usual)
+    odd = sorted((pair for pair in evidence.pairs if pair[3] > limit and pair[2] >= SURE), key=lambda pair: -pair[3])
+    if not odd:
+        return []
+    names = [scene.frames[row].name for row in odd[0][:2]]
+    texts = [f"{scene.frames[a].name} and {scene.frames[b].name}: {value:.0f} px" for a, b, _, value in odd]
+    return [
+        Finding(
+            "pose-contradicted", "warning",
+            f"The images of {len(odd)} of {len(evidence.pairs)} pairs contradict their poses, where the others agree.",
+            file=scene.source, frame=names[0], found=f"epipolar residuals of {shorten(texts, 3)}",
+            expected=f"about {max(usual, 0.1):.1f} px, as the others",
+            fix="check the poses of both frames, and whether they show the same place",
+        )
+    ]  # fmt: skip
 
 
 def _residual_text(evidence: Convention, best: str) -> str:

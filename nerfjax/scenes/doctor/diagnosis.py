@@ -17,10 +17,10 @@ from nerfjax.scenes.doctor.images import Unused, check_files, check_looks, check
 from nerfjax.scenes.doctor.intrinsics import check_intrinsics
 from nerfjax.scenes.doctor.matching import Features
 from nerfjax.scenes.doctor.measure import FrameMeasure, in_parallel, matchable, measure_frames
-from nerfjax.scenes.doctor.points import check_bounds, check_models
+from nerfjax.scenes.doctor.points import check_bounds, check_models, check_reprojection
 from nerfjax.scenes.doctor.poses import Coverage, check_placement, check_rotations, coverage
 from nerfjax.scenes.doctor.salvage import salvage
-from nerfjax.scenes.doctor.splits import check_frames_agree, check_leakage
+from nerfjax.scenes.doctor.splits import check_frames_agree, check_held_out, check_leakage
 
 PAIRS, QUICK_PAIRS = 12, 6
 QUICK_IMAGES = 48
@@ -35,6 +35,7 @@ class Diagnosis:
       source: what the user gave.
       findings: by severity.
       scene: None where the capture cannot be read.
+      format: name of the reader; None where none recognises the source.
       reason: why its format is what it is.
       measures: what images show, by row.
       convention: what speaks for the axis convention.
@@ -45,6 +46,7 @@ class Diagnosis:
     source: str
     findings: list[Finding]
     scene: Scene | None = None
+    format: str | None = None
     reason: str | None = None
     measures: dict[int, FrameMeasure] = field(default_factory=dict)
     convention: Convention | None = None
@@ -62,7 +64,7 @@ class Diagnosis:
         """Returns the document that ``nerfjax inspect --json`` prints (schemas/inspect.schema.json)."""
         return {
             "source": self.source,
-            "format": None if self.scene is None else self.scene.format,
+            "format": self.format,
             "reason": self.reason,
             "readable": self.scene is not None,
             "counts": count(self.findings),
@@ -128,19 +130,22 @@ def inspect_source(source: str, *, progress: bool = False, **options) -> Diagnos
     from nerfjax.scenes import READERS, read_scene
 
     source = str(source)
-    reasons = {name: _why(reader, source) for name, reader in READERS.items()}
+    format = str(options.get("format", "auto"))
+    asked = READERS.items() if format == "auto" else [(format, READERS[format])] if format in READERS else []
+    format, reason = next(((name, why) for name, reader in asked if (why := _why(reader, source))), (None, None))
     try:
         scene, refused = read_scene(source, **options), []
     except UserError as error:
         scene, refused = salvage(source, error, options)
         if scene is None:
-            return Diagnosis(source, arrange(refused))
-    reason = reasons.get(scene.format)
-    return diagnose(scene, progress=progress, reason=reason, refused=refused)
+            return Diagnosis(source, arrange(refused), None, format, reason)
+    if format == "prepared":
+        reason = f"{reason}, made from a capture of the format {scene.format}"
+    return diagnose(scene, progress=progress, format=format or scene.format, reason=reason, refused=refused)
 
 
 def diagnose(
-    scene: Scene, *, quick: bool = False, progress: bool = False, reason: str | None = None,
+    scene: Scene, *, quick: bool = False, progress: bool = False, format: str | None = None, reason: str | None = None,
     refused: Sequence[Finding] = (),
 ) -> Diagnosis:  # fmt: skip
     """Runs all checks.
@@ -149,12 +154,14 @@ def diagnose(
       scene: as read.
       quick: see ``examine``.
       progress: whether bars are shown on a terminal.
+      format: name of the reader; by default the scene's.
       reason: why the format is what it is.
       refused: what reading has found already.
     """
     points = scene.points
     rotations = check_rotations(scene)
     findings = [*refused, *rotations, *check_intrinsics(scene), *check_models(scene.source)]
+    findings += check_reprojection(scene)
     # The images of refused frames would count as unregistered.
     unused = Unused((), ()) if refused else find_unused(scene)
     findings += check_files(scene, unused)
@@ -170,13 +177,13 @@ def diagnose(
             evidence, more = _check_convention(scene, points, measures, quick=quick, progress=progress)
             findings += more
             cover = coverage(scene)
-    if not scene.indices("test"):
-        findings.append(Finding("no-test-frames", "info", "No frame is held out for testing.", scene.source))
+    findings += check_held_out(scene)
     own = {finding.code for finding in findings}
     own |= {"images-unregistered"} if own & {"images-extra", "few-registered"} else set()
     notes = [finding_from_note(note) for note in scene.notes]
     findings += [note for note in notes if note.code in _KEPT_NOTES or note.code not in own]
-    return Diagnosis(scene.source, arrange(findings), scene, reason, measures, evidence, cover, unused)
+    format = format or scene.format
+    return Diagnosis(scene.source, arrange(findings), scene, format, reason, measures, evidence, cover, unused)
 
 
 def _check_convention(scene, points, measures, *, quick: bool, progress: bool) -> tuple[Convention, list[Finding]]:

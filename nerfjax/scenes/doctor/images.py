@@ -13,7 +13,7 @@ import numpy as np
 from nerfjax.scenes.base import Frame, Scene, shorten
 from nerfjax.scenes.doctor.findings import Finding
 from nerfjax.scenes.doctor.measure import FrameMeasure
-from nerfjax.scenes.images import EXTENSIONS
+from nerfjax.scenes.folders import images_in
 
 EXPOSURE_SPREAD = 1.8  # stops
 FEW = 0.5  # share of registered images below which there is a warning
@@ -37,9 +37,8 @@ def find_unused(scene: Scene) -> Unused:
     free_names = len(kinds) > 0.5 * len(images)
     unregistered, extra = [], []
     for folder in sorted({path.parent for path in images}):
-        for path in sorted(folder.iterdir()):
-            visible = not path.name.startswith(".") and path.suffix.lower() in EXTENSIONS and path.is_file()
-            if not visible or path.resolve() in used or _SIDE_IMAGE.search(path.stem):
+        for path in images_in(folder):
+            if path.resolve() in used or _SIDE_IMAGE.search(path.stem):
                 continue
             alike = _kind(path) in kinds or (free_names and path.suffix.lower() in {p.suffix.lower() for p in images})
             (unregistered if alike else extra).append(f"{folder.name}/{path.name}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from nerfjax.errors import UserError
 from nerfjax.scenes.base import Frame, Scene
 from nerfjax.scenes.doctor.findings import Finding, finding_from_error
 from nerfjax.scenes.doctor.matching import SIDE, Features, features
-from nerfjax.scenes.images import ImageReference, decode_image
+from nerfjax.scenes.images import ImageReference, decode_image, open_image
 
 WORK_SIDE = 960  # sharpness is measured at this longer side, so that it can be compared
 THUMBNAIL_SIDE = 200
@@ -140,6 +140,8 @@ def read_small(reference: ImageReference, side: int) -> np.ndarray:
 
 def matchable(reference: ImageReference) -> tuple[Features, np.ndarray]:
     """Features of an image, and [2] how many of its pixels make one of theirs."""
+    if reference.path is not None:  # an outline that a mask cut out moves over the object from view to view
+        reference = replace(reference, loader=None)
     image = read_small(reference, SIDE)
     color = image[..., :3].astype(np.float32) / 255
     if image.shape[-1] == 4:
@@ -187,8 +189,7 @@ def _measure_mask(frame: Frame) -> dict[str, Any]:
     try:
         size = frame.mask.size
         if frame.mask.path is not None:
-            with Image.open(frame.mask.path) as image:
-                size = image.size
+            size = open_image(frame.mask.path).size
         mask = read_small(frame.mask, WORK_SIDE)
     except (UserError, OSError) as error:
         error = error if isinstance(error, UserError) else UserError("A mask cannot be read.", found=error)

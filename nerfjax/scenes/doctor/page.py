@@ -81,7 +81,7 @@ def _facts(diagnosis: Diagnosis, scene: dict[str, Any] | None) -> list[tuple[str
     box = np.asarray(scene["box"])
     low, high = (np.array2string(row, precision=2, separator=", ") for row in box)
     facts = [
-        ("format", f"{diagnosis.scene.format}" + (f" ({diagnosis.reason})" if diagnosis.reason else "")),
+        ("format", f"{diagnosis.format}" + (f" ({diagnosis.reason})" if diagnosis.reason else "")),
         ("splits", splits),
         ("sizes", sizes + (f" and {len(scene['sizes']) - 6} more" if len(scene["sizes"]) > 6 else "")),
         ("camera models", ", ".join(scene["camera_models"])),

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from nerfjax.scenes.base import Scene
+from nerfjax.scenes.base import Scene, shorten
 from nerfjax.scenes.doctor.findings import Finding
+
+BAD_REPROJECTION = 5.0  # pixels
 
 
 def check_bounds(scene: Scene, points: np.ndarray | None) -> list[Finding]:
@@ -82,6 +84,33 @@ def _typical_depths(scene: Scene, points: np.ndarray) -> np.ndarray:
     cameras = scene.cameras[np.repeat(rows, len(points))]
     projection = project(cameras, np.tile(points, (len(rows), 1)), xp=np)
     return projection.distance[projection.valid & inside_image(cameras, projection.pixels, xp=np)]
+
+
+def check_reprojection(scene: Scene) -> list[Finding]:
+    """Whether a reconstruction explains its own observations, as a whole and in each image."""
+    median = scene.provenance.get("reprojection_error_px")
+    odd = scene.provenance.get("reprojection_outliers_px") or {}
+    findings = []
+    if median is not None and median > BAD_REPROJECTION:
+        findings.append(
+            Finding(
+                "reprojection-high", "warning", "The reconstruction's points miss their own observations.",
+                file=scene.source, expected=f"below {BAD_REPROJECTION:g}",
+                found=f"{median:.1f} px in the median" if median < 1e4 else "most are behind their cameras",
+                fix="check that cameras, images and points3D are of one reconstruction; reconstruct again",
+            )
+        )  # fmt: skip
+    if odd:
+        names = [f"{name}: " + (f"{px:.0f} px" if px < 1e4 else "behind its points") for name, px in odd.items()]
+        findings.append(
+            Finding(
+                "reprojection-high", "warning",
+                f"{len(odd)} of {len(scene.frames)} images miss their own observations by far more than the rest.",
+                file=scene.source, frame=next(iter(odd)), found=shorten(names), expected=f"{median or 0:.2g} px",
+                fix="their poses or lenses are wrong: leave them out, or reconstruct again",
+            )
+        )  # fmt: skip
+    return findings
 
 
 def check_models(source: str) -> list[Finding]:

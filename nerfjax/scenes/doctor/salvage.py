@@ -34,13 +34,13 @@ def salvage(source: str, error: UserError, options: dict[str, Any]) -> tuple[Sce
     Returns:
       The scene of what can be read, or None; and findings, of which at least one is an error.
     """
-    path = Path(source)
-    if not path.exists():
-        return None, [finding_from_error(error)]
+    path, first = Path(source), finding_from_error(error)
+    if not path.exists() or first.code in ("option-wrong", "not-recognised"):
+        return None, [first]
     files = [path] if path.is_file() else [p for name in _names() if (p := path / name).is_file()]
     files = [file for file in files if file.suffix.lower() == ".json"]
     if options.get("format", "auto") not in ("auto", "blender", "transforms_json") or not files:
-        return None, _once([finding_from_error(error), *_unreadable_images(path)])
+        return None, _once([first, *_unreadable_images(path)])
     axes = options.get("convention", "auto")
     axes = "opengl" if axes == "auto" else axes
     frames: list[RawFrame] = []
@@ -48,9 +48,9 @@ def salvage(source: str, error: UserError, options: dict[str, Any]) -> tuple[Sce
     for file in files:
         more, wrong = _salvage_json(file, axes)
         frames, findings = [*frames, *more], [*findings, *wrong]
-    findings = _once(findings or [finding_from_error(error)])
+    findings = _once(findings or [first])
     if not any(finding.severity == "error" for finding in findings):
-        findings = [finding_from_error(error), *findings]
+        findings = [first, *findings]
     if not any(frame.split == "train" for frame in frames):
         return None, findings
     folder = path if path.is_dir() else path.parent

@@ -74,6 +74,30 @@ def _nearly_equal(scene: Scene, measures: Mapping[int, FrameMeasure]) -> list[tu
     return pairs
 
 
+def check_held_out(scene: Scene) -> list[Finding]:
+    """Whether there is anything to evaluate."""
+    if scene.indices("test"):
+        return []
+    return [
+        Finding(
+            "no-test-frames", "info", "No frame is held out for testing: there will be nothing to evaluate.",
+            file=scene.source, found=f"{len(scene.indices('train'))} train, {len(scene.indices('val'))} val, 0 test",
+            expected="test frames", fix=how_to_hold_out(scene),
+        )
+    ]  # fmt: skip
+
+
+def how_to_hold_out(scene: Scene) -> str:
+    """Returns in words how a capture gets test frames."""
+    if scene.format == "blender":
+        own = "list test frames in transforms_test.json"
+    elif scene.format == "analytic":
+        own = "give analytic:NAME?test=8"
+    else:
+        own = "hold out every 8th frame with --config.scene.holdout=8, unless the capture's own files name the splits"
+    return f"{own}; or evaluate the val frames: nerfjax eval RUN --split=val" if scene.indices("val") else own
+
+
 def check_frames_agree(
     scene: Scene,
     features_of: Callable[[int], tuple[Features, np.ndarray]] | None,
