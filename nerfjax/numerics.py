@@ -235,16 +235,17 @@ def permute_index(high, low, *, total: int, keys, xp=jnp):
     return state[:2]
 
 
-def _multiply_wide(x, y: int):
-    """64-bit product of uint32 ``x`` and static ``y`` < 2^32 as (upper, lower) uint32, by 16-bit limbs."""
+def multiply_wide(x, y):
+    """64-bit product of uint32 ``x`` and ``y`` (uint32, or an int < 2^32) as (upper, lower) uint32, by 16-bit limbs."""
     mask, shift = np.uint32(0xFFFF), np.uint32(16)
-    x1, x0, y1, y0 = x >> shift, x & mask, np.uint32(y >> 16), np.uint32(y & 0xFFFF)
+    y = np.uint32(y) if isinstance(y, int) else y
+    x1, x0, y1, y0 = x >> shift, x & mask, y >> shift, y & mask
     low, mid_a, mid_b = x0 * y0, x0 * y1, x1 * y0
     middle = (low >> shift) + (mid_a & mask) + (mid_b & mask)
     return x1 * y1 + (mid_a >> shift) + (mid_b >> shift) + (middle >> shift), (low & mask) | (middle << shift)
 
 
-def _divide_wide(upper, lower, divisor: int):
+def divide_wide(upper, lower, divisor: int):
     """Quotient (which must fit 32 bits) and remainder of a 64-bit number by ``divisor`` < 2^24, byte by byte."""
     divisor = np.uint32(divisor)
     quotient = remainder = lower & np.uint32(0)
@@ -284,7 +285,7 @@ def epoch_position(step, batch: int, total: int, lane, *, xp=jnp):
             epoch, within = xp.zeros_like(step), step
         if total < batch:
             lane = lane % np.uint32(total)
-        base_high, base_low = _divide_wide(*_multiply_wide(within, batch), radix)
+        base_high, base_low = divide_wide(*multiply_wide(within, batch), radix)
         low = base_low + lane % b
         high = base_high + lane // b + (low >= b).astype(xp.uint32)
         low = xp.where(low >= b, low - b, low)

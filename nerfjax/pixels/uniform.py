@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from nerfjax.numerics import epoch_position, permutation_keys, permutation_radix, permute_index, ray_keys
-from nerfjax.pixels.base import PixelSampler
+from nerfjax.pixels.base import PixelSampler, no_observation, no_state
 from nerfjax.types import Array, ImageTable, PixelBatch
 
 
@@ -40,7 +40,7 @@ def uniform(*, replacement: bool = False) -> PixelSampler:
         image, row, column = locate(images, high, low)
         return PixelBatch(image=image, row=row, column=column, weight=jnp.ones((size,), jnp.float32))
 
-    return PixelSampler(init=lambda images: {}, select=select, observe=lambda state, batch, errors: state)
+    return PixelSampler(init=no_state, select=select, observe=no_observation)
 
 
 def independent_positions(key: Array, total: int, lane: Array) -> tuple[Array, Array]:

@@ -11,9 +11,9 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FLOORS = (
-    ("errors", "types", "quantities", "numerics", "stepfun", "image_metrics"),
-    ("geometry", "encodings", "volume", "losses", "pixels"),
-    ("scenes", "fields", "samplers", "background"),
+    ("errors", "types", "quantities", "numerics", "stepfun", "packed_stepfun", "image_metrics"),
+    ("geometry", "encodings", "volume", "losses"),
+    ("scenes", "fields", "samplers", "background", "pixels"),
     ("data", "renderer"),
     ("telemetry", "runs"),
     ("train",),
