@@ -23,6 +23,7 @@ from rich.table import Table
 from nerfjax.errors import UserError
 from nerfjax.image_metrics import MSE_MIN, psnr, quantize_8bit, ssim
 from nerfjax.renderer import RenderedImage
+from nerfjax.runs.manifest import record_evaluation
 from nerfjax.runs.pictures import depth_map, error_map
 from nerfjax.scenes.base import Frame
 from nerfjax.scenes.images import EXTENSIONS
@@ -72,7 +73,11 @@ def evaluate_run(run: Any, *, split: str = "test") -> dict[str, Any]:
     out = pathlib.Path(run.workdir) / "eval" / (str(step) if split == "test" else f"{step}-{split}")
     background = background_level(run.config, scene.background)
     name = pathlib.Path(run.workdir).resolve().name
-    return evaluate(run.render_view, frames, cameras, out=out, run=name, step=step, split=split, background=background)
+    result = evaluate(
+        run.render_view, frames, cameras, out=out, run=name, step=step, split=split, background=background
+    )
+    record_evaluation(run.workdir, result)
+    return result
 
 
 def score_views(experiment: Any, state: Any, *, count: int = 4) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib as mpl
 import numpy as np
@@ -50,7 +50,7 @@ def curve(
         axes.set_yscale("log")
     axes.set_title(title, loc="left", fontsize=10)
     axes.set_xlabel("step", fontsize=9)
-    return _svg(figure, axes, salt=title)
+    return as_svg(figure, axes, salt=title)
 
 
 def strip(values: Sequence[float], *, title: str) -> str:
@@ -64,7 +64,7 @@ def strip(values: Sequence[float], *, title: str) -> str:
     axes.set_xlabel("test views, worst first", fontsize=9)
     axes.set_xticks([])
     axes.set_title(title, loc="left", fontsize=10)
-    return _svg(figure, axes, salt=title)
+    return as_svg(figure, axes, salt=title)
 
 
 def average_in_bins(
@@ -78,7 +78,15 @@ def average_in_bins(
     return means[:, 0], means[:, 1]
 
 
-def _svg(figure: Figure, axes, *, salt: str) -> str:
+def as_svg(figure: Figure, axes, *, salt: str, variables: Mapping[str, str] = CSS_VARIABLE) -> str:
+    """Returns a figure as an ``<svg>`` element that fills its place and takes its colours from the page.
+
+    Args:
+      figure: the figure.
+      axes: its only axes.
+      salt: makes the ids inside differ from those of other figures.
+      variables: the CSS variable for each stand-in colour.
+    """
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     for side in ("left", "bottom"):
@@ -97,6 +105,6 @@ def _svg(figure: Figure, axes, *, salt: str) -> str:
     text = re.sub(r'^<svg([^>]*?) width="[^"]*"', r"<svg\1", text, count=1)
     text = re.sub(r'^<svg([^>]*?) height="[^"]*"', r"<svg\1", text, count=1)
     text = text.replace("'DejaVu Sans'", "inherit")
-    for color, variable in CSS_VARIABLE.items():
+    for color, variable in variables.items():
         text = text.replace(color, f"var({variable})")
     return text

@@ -1,8 +1,11 @@
 """``RUN/manifest.json``: what made a run, so that it can be trusted, repeated and compared.
 
 Written before step 0 (``write_manifest``), appended at each restart with what differs by then
-(``append_restart``), sealed at the end (``seal``); always whole, since it is written beside and renamed. ``claim``
-makes the run folder and keeps a second run out of it. Only process 0 writes.
+(``append_restart``), sealed at the end with the final metrics (``seal``, ``record_evaluation``); always whole, since it
+is written beside and renamed. ``claim`` makes the run folder and keeps a second run out of it. Only process 0 writes.
+
+``schemas/manifest.schema.json`` describes it. Its ``schema`` is raised when a key changes its meaning. Any version
+reads the manifest of any other: unknown keys are kept, also by a later write, and missing ones have defaults.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from nerfjax.errors import UserError
 
 SCHEMA = 1
 MANIFEST = "manifest.json"
+METRICS = "metrics.jsonl"
 _PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "ml-collections", "tensorflow-cpu", "tensorflow-datasets"),
     *("numpy", "pillow", "dm-pix", "etils", "tensorstore", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin"),
@@ -73,7 +77,7 @@ def write_manifest(
 
 
 def read_manifest(workdir: str | os.PathLike) -> dict:
-    """Reads a run's manifest.
+    """Reads a run's manifest; keys that the version which wrote it did not know are None or empty.
 
     Raises:
       UserError: there is none, or it is damaged.
@@ -87,9 +91,15 @@ def read_manifest(workdir: str | os.PathLike) -> dict:
         ) from None
     except (ValueError, OSError) as error:
         raise UserError("the run's manifest is damaged", file=path, found=error, expected="a JSON object") from error
-    if not isinstance(manifest, dict) or "config" not in manifest or "config_hash" not in manifest:
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("config"), dict) or "config_hash" not in manifest:
         raise UserError("the run's manifest is damaged", file=path, expected="an object with config and config_hash")
-    return manifest
+    return _with_defaults(manifest)
+
+
+def _with_defaults(manifest: dict) -> dict:
+    sections = {name: {} for name in ("code", "packages", "devices", "seeds", "split", "render")}
+    unknown = dict.fromkeys(("created", "precision", "scene_fingerprint", "curriculum", "end"))
+    return {"schema": 0, "status": "running", **unknown, **sections, "restarts": [], **manifest}
 
 
 def append_restart(
@@ -129,14 +139,49 @@ def seal(workdir: str | os.PathLike, *, status: str, step: int, seconds: float |
       status: ``done``, ``preempted``, ``diverged``, ``interrupted`` or ``failed``.
       step: number of steps done.
       seconds: training clock.
-      **more: further JSON entries (final metrics, the error's message).
+      **more: further JSON entries (the error's message); ``metrics`` is the last report of metrics.jsonl by default.
 
     Returns:
       The sealed manifest.
     """
     manifest = read_manifest(workdir)
-    manifest.update(status=status, end=dict(time=_now(), status=status, step=step, seconds=seconds, **more))
+    end = dict(time=_now(), status=status, step=step, seconds=seconds, metrics=_last_report(workdir, step))
+    manifest.update(status=status, end={**end, **more})
     return _write(workdir, manifest)
+
+
+def record_evaluation(workdir: str | os.PathLike, evaluation: Mapping[str, Any]) -> None:
+    """Adds the means of an evaluation to the seal; of a run that is not sealed, or goes on right now, nothing.
+
+    Args:
+      workdir: the run folder.
+      evaluation: the document of ``schemas/eval.schema.json``.
+    """
+    folder = epath.Path(workdir)
+    if not (folder / MANIFEST).exists() or (folder / ".lock").exists():
+        return
+    manifest = read_manifest(folder)
+    if manifest["end"] is None:
+        return
+    result = {key: evaluation[key] for key in ("step", "n", "mean", "protocol")}
+    known = manifest["end"].get("evaluations") or {}
+    manifest["end"]["evaluations"] = {**known, evaluation["split"]: result}
+    _write(folder, manifest)
+
+
+def _last_report(workdir: str | os.PathLike, step: int) -> dict | None:
+    """The last report of training up to a step: the loss, its terms, the rates."""
+    path = epath.Path(workdir) / METRICS
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    for line in reversed(lines):
+        with contextlib.suppress(ValueError):
+            report = json.loads(line)
+            if isinstance(report, dict) and "loss" in report and report.get("step", 0) <= step:
+                return report
+    return None
 
 
 def refuse_other_config(manifest: Mapping[str, Any], workdir: str | os.PathLike, config: Any, config_hash: str) -> None:

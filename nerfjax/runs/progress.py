@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -73,7 +74,7 @@ def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
     """Returns the reports of RUN/metrics.jsonl by ascending step; a broken line (a torn write) is left out."""
     path = pathlib.Path(workdir) / "metrics.jsonl"
     reports = []
-    for line in path.read_text().splitlines() if path.exists() else ():
+    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
         try:
             report = json.loads(line)
         except ValueError:
@@ -84,13 +85,13 @@ def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
 
 
 def read_evaluations(workdir: str | os.PathLike) -> dict[int, dict[str, Any]]:
-    """Returns the finished test evaluations of a run, by ascending step."""
+    """Returns the finished test evaluations of a run, by ascending step; a damaged one is left out."""
     folder = pathlib.Path(workdir) / "eval"
     found = {}
     for step in _numbered(folder):
         path = folder / str(step) / "metrics.json"
-        if path.exists():
-            found[step] = json.loads(path.read_text())
+        with contextlib.suppress(OSError, ValueError):
+            found[step] = json.loads(path.read_bytes())
     return found
 
 

@@ -12,6 +12,7 @@ import textwrap
 
 import numpy as np
 import pytest
+from prepared_runs import schema_of, violations
 
 import nerfjax
 from nerfjax.errors import UserError
@@ -22,6 +23,7 @@ from nerfjax.runs.manifest import (
     code_version,
     differences,
     read_manifest,
+    record_evaluation,
     refuse_other_config,
     seal,
     write_manifest,
@@ -210,3 +212,52 @@ def test_a_folder_without_the_right_to_write_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match="cannot be written"), claim(tmp_path):
         pass
     tmp_path.chmod(0o755)
+
+
+def schema() -> dict:
+    return schema_of("manifest")
+
+
+def test_the_manifest_keeps_to_its_schema_through_its_life(tmp_path):
+    assert violations(write(tmp_path), schema()) == []
+    assert violations(seal(tmp_path, status="preempted", step=3, seconds=1.5), schema()) == []
+    assert violations(append_restart(tmp_path, step=3, config=CONFIG), schema()) == []
+    assert violations({**read_manifest(tmp_path), "status": "asleep"}, schema())
+
+
+def test_the_seal_holds_the_final_metrics(tmp_path):
+    write(tmp_path)
+    lines = [{"step": 10, "loss": 0.5}, {"step": 20, "loss": 0.25, "psnr": 6.0}, {"step": 20, "eval/psnr": 7.0}]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + '\n{"step": 30, "lo')
+    assert seal(tmp_path, status="done", step=20, seconds=1.0)["end"]["metrics"] == lines[1]
+    assert seal(tmp_path, status="diverged", step=15, seconds=1.0)["end"]["metrics"] == lines[0]
+
+
+def test_an_evaluation_joins_the_seal_of_a_run_that_rests(tmp_path):
+    result = dict(run="r", step=20, split="test", n=2, mean={"psnr": 30.0}, protocol={"name": "nerf"}, images=[])
+    record_evaluation(tmp_path / "nowhere", result)
+    write(tmp_path)
+    record_evaluation(tmp_path, result)
+    assert read_manifest(tmp_path)["end"] is None
+    seal(tmp_path, status="done", step=20, seconds=1.0)
+    with claim(tmp_path):  # the run goes on right now: its manifest is not ours
+        record_evaluation(tmp_path, result)
+    assert "evaluations" not in read_manifest(tmp_path)["end"]
+    record_evaluation(tmp_path, result)
+    record_evaluation(tmp_path, {**result, "split": "val"})
+    found = read_manifest(tmp_path)
+    assert list(found["end"]["evaluations"]) == ["test", "val"]
+    assert found["end"]["evaluations"]["test"]["mean"] == {"psnr": 30.0}
+    assert violations(found, schema()) == []
+    assert append_restart(tmp_path, step=20)["restarts"][0]["previous_end"]["evaluations"]["test"]["n"] == 2
+
+
+def test_manifests_of_older_and_newer_versions_are_read_and_kept(tmp_path):
+    oldest = {"config": {}, "config_hash": "abc"}
+    (tmp_path / "manifest.json").write_text(json.dumps(oldest))
+    assert violations(read_manifest(tmp_path), schema()) == []
+    newer = {**write(tmp_path), "schema": 99, "moon": {"phase": 0.5}}
+    (tmp_path / "manifest.json").write_text(json.dumps(newer))
+    append_restart(tmp_path, step=1)
+    found = seal(tmp_path, status="done", step=2, seconds=1.0)
+    assert found["schema"] == 99 and found["moon"] == {"phase": 0.5}
