@@ -17,6 +17,7 @@ from ml_collections import config_flags
 
 from nerfjax.errors import UserError, did_you_mean
 from nerfjax.train.configuration import FAMILIES, flat_keys, load_config
+from nerfjax.train.curriculum import base_key
 
 
 def parse_config(name_or_path: str, arguments: Sequence[str]) -> ml_collections.ConfigDict:
@@ -42,7 +43,8 @@ def idle_overrides(config: ml_collections.ConfigDict, overrides: Iterable[str]) 
     """Returns the overridden keys that set options of members that are not chosen."""
     parts = ((key, key.split(".")) for key in overrides)
     options = [(key, section, rest[0]) for key, (section, *rest) in parts if section in FAMILIES and len(rest) == 2]
-    return [key for key, section, member in options if member != config[section].name]
+    # What is told of a sampler that "auto" may come to choose has an effect.
+    return [key for key, section, member in options if config[section].name not in (member, "auto")]
 
 
 def overrides_from_flags(config: ml_collections.ConfigDict, arguments: Sequence[str]) -> dict[str, Any]:
@@ -51,9 +53,11 @@ def overrides_from_flags(config: ml_collections.ConfigDict, arguments: Sequence[
     overrides: dict[str, Any] = {}
     for argument in arguments:
         key, _, text = argument.removeprefix("--config.").partition("=")
-        if key not in leaves:
+        # What a stage of the curriculum sets is of the type that the config's own key has.
+        base = base_key(config, key) or key
+        if base not in leaves:
             raise _unknown_key(key, text, leaves)
-        overrides[key] = _free_value(text) if leaves[key] is None else _typed_value(config, leaves, key, text)
+        overrides[key] = _free_value(text) if leaves[base] is None else _typed_value(config, leaves, base, text)
     return overrides
 
 

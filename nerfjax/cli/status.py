@@ -43,6 +43,7 @@ def _rows(progress) -> list[tuple[str, str]]:
     total, last, end = progress.total_steps, progress.last, progress.manifest.get("end") or {}
     share = f" of {total:,} ({progress.step / total:.0%})" if total else ""
     rows = [("state", _state(progress)), ("step", f"{progress.step:,}{share}")]
+    rows += _stage(progress)
     if progress.state == "running" and last.get("eta_seconds") is not None:
         rows.append(("time left", format_seconds(last["eta_seconds"])))
     for name, key, show in (
@@ -62,6 +63,20 @@ def _rows(progress) -> list[tuple[str, str]]:
         rows.append(
             (f"test, step {step:,}", f"PSNR {mean['psnr']:.2f} dB, SSIM {mean['ssim']:.4f}, n = {evaluation['n']}")
         )
+    return rows
+
+
+def _stage(progress) -> list[tuple[str, str]]:
+    """Stage of the curriculum and rung of the ladder, where there is more than one."""
+    stages, last = progress.manifest.get("curriculum") or [], progress.last
+    rows, index = [], last.get("stage")
+    if index is None or index >= len(stages):
+        return rows
+    if len(stages) > 1:
+        rows.append(("stage", f"{index + 1} of {len(stages)}, {stages[index]['sampler']['name']}"))
+    rays = stages[index]["rays_by_rung"]
+    if len(rays) > 1:
+        rows.append(("rung", f"{last['rung'] + 1} of {len(rays)}, {rays[last['rung']]:,} rays a step"))
     return rows
 
 

@@ -102,6 +102,14 @@ class StreamFeed:
             self.close()
         return batches
 
+    def abstract(self, count: int) -> StreamedBatches:
+        """Returns the shapes of the data of a dispatch of ``count`` steps."""
+        records = {
+            name: jax.ShapeDtypeStruct((count, self.source.size, *column.shape), column.dtype, sharding=self._sharding)
+            for name, column in self.source.columns.items()
+        }
+        return StreamedBatches(records=PixelRecords(**{"valid": None, "depth": None, **records}), **self._shared)
+
     def close(self) -> None:
         """Lets the worker go; a later call starts again."""
         if self._worker is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
+import dataclasses
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,47 +13,87 @@ import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from ml_collections import ConfigDict
 
-from nerfjax.data.prepared import LAYOUTS, prepare_cached, read_prepared
-from nerfjax.data.resident import ResidentImages, frame_table, load_resident
-from nerfjax.data.streamed import partition
+from nerfjax.data.pixel_maps import pixel_content
+from nerfjax.data.prepared import LAYOUTS
+from nerfjax.data.resident import ResidentImages, frame_table
 from nerfjax.errors import UserError, did_you_mean
-from nerfjax.renderer import RenderedImage, Renderer, make_image_renderer, make_renderer
-from nerfjax.samplers import SAMPLERS
+from nerfjax.renderer import RenderedImage, Renderer, camera_rays, is_packed, make_image_renderer, make_renderer
 from nerfjax.scenes import Scene, read_scene
 from nerfjax.train import configuration
-from nerfjax.train.state import TrainState, parameter_names
-from nerfjax.train.step import AXIS, Objective, StepParts, make_dispatch
-from nerfjax.types import Cameras, SceneGeometry
+from nerfjax.train.automatic import resolve_auto, with_bounds
+from nerfjax.train.curriculum import StagePlan, stage_plans
+from nerfjax.train.feeds import ResidentFeed, check_pixels, resident_data, stream_feed, wants_depth_prior
+from nerfjax.train.ladder import check_ladder
+from nerfjax.train.stage import Stage
+from nerfjax.train.state import TrainState
+from nerfjax.train.step import AXIS, Objective, StepParts
+from nerfjax.types import GEOMETRY_POINTS, Cameras, SceneGeometry
 
 
-class Experiment(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Experiment:
     """A run, ready to go: nothing here has been trained.
 
     Attributes:
-      config: the config.
+      config: the config, every choice explicit.
       scene: the capture.
-      parts: what the training step is made of.
       mesh: the devices.
-      data: the training images on the devices; None where they are streamed, or where only rendering is wanted.
-      feed: ``(step, count) -> data`` of a dispatch, for the loop; None where only rendering is wanted.
-      dispatch_for: ``(num_steps) -> compiled (state, data) -> (state, metrics)``.
-      init_state: ``() -> TrainState`` of step 0.
-      abstract_state: shapes and shardings of the state.
-      tensor_names: what ``state.bad_tensor`` counts.
-      render_image: ``(state, camera, camera_index=-1) -> RenderedImage`` with the deterministic sampler.
+      stages: the stages of the curriculum that the run reaches; one where there is no curriculum.
+      stage: the one in which it stands, the first where nothing has been trained; what follows is that stage's.
     """
 
     config: ConfigDict
     scene: Scene
-    parts: StepParts
     mesh: Mesh
-    data: ResidentImages | None
-    feed: Callable[[int, int], Any] | None
-    dispatch_for: Callable[[int], Callable]
-    init_state: Callable[[], TrainState]
-    abstract_state: TrainState
-    tensor_names: tuple[str, ...]
-    render_image: Callable[..., RenderedImage]
+    stages: tuple[Stage, ...]
+    stage: Stage
+
+    @property
+    def parts(self) -> StepParts:
+        """What the training step is made of, at the largest rung of the ladder."""
+        return self.stage.parts
+
+    @property
+    def data(self) -> ResidentImages | None:
+        """The training images on the devices; None where they are streamed, or where only rendering is wanted."""
+        return self.feed.images if isinstance(self.feed, ResidentFeed) else None
+
+    @property
+    def feed(self) -> Any:
+        """``(step, count) -> data`` of a dispatch, for the loop; None where only rendering is wanted."""
+        return self.stage.feed
+
+    @property
+    def dispatch_for(self) -> Callable[..., Callable]:
+        """``(num_steps, rung=largest) -> compiled (state, data) -> (state, metrics)``."""
+        return self.stage.dispatch_for
+
+    @property
+    def init_state(self) -> Callable[[], TrainState]:
+        """``() -> TrainState`` of step 0."""
+        return self.stage.init_state
+
+    @property
+    def abstract_state(self) -> TrainState:
+        """Shapes and shardings of the state."""
+        return self.stage.abstract_state
+
+    @property
+    def tensor_names(self) -> tuple[str, ...]:
+        """What ``state.bad_tensor`` counts."""
+        return self.stage.tensor_names
+
+    def stage_of(self, step: int) -> Stage:
+        """Returns the stage that a state of so many steps belongs to; at a boundary, the one that ends there."""
+        return next((stage for stage in self.stages if step <= stage.end), self.stages[-1])
+
+    def at(self, step: int) -> Experiment:
+        """Returns the experiment as it stands at a step."""
+        return dataclasses.replace(self, stage=self.stage_of(step))
+
+    def render_image(self, state: TrainState, camera: Cameras, camera_index: int = -1) -> RenderedImage:
+        """Renders a whole image with the deterministic sampler of the stage that the state belongs to."""
+        return self.stage_of(int(jax.device_get(state.step))).render_image(state, camera, camera_index)
 
 
 def build_experiment(
@@ -61,6 +102,7 @@ def build_experiment(
     scene: Scene | None = None,
     with_data: bool = True,
     say: Callable[[str], None] | None = None,
+    step: int = 0,
 ) -> Experiment:
     """Binds every choice of a config and builds what a run needs.
 
@@ -69,46 +111,119 @@ def build_experiment(
       scene: the capture, if it has been read already.
       with_data: whether training data are wanted.
       say: takes a line about a data set that was prepared.
+      step: where training begins: resident images of that stage are loaded at once, those of others when they are due.
 
     Raises:
       UserError: a choice, an option or the capture is wrong.
     """
     check(config)
     scene = read_config_scene(config) if scene is None else scene
-    geometry = jax.tree.map(lambda leaf: np.asarray(leaf), scene.geometry)
+    config = resolve_auto(config, scene)
+    check(config)
+    scene = with_bounds(scene, config.scene.near, config.scene.far)
     mesh = make_mesh(config.parallel.devices)
-    if config.train.batch_rays % mesh.size:
-        raise UserError(
-            "the global batch does not divide among the devices", field="config.train.batch_rays",
-            found=f"{config.train.batch_rays} rays, {mesh.size} devices", expected=f"a multiple of {mesh.size}",
+    builder = StageBuilder(config, scene, mesh, with_data, say)
+    stages = tuple(builder.build(plan) for plan in stage_plans(config))
+    stages = tuple(stage for stage in stages if stage.begin < stage.end) or stages[:1]
+    experiment = Experiment(config, scene, mesh, stages, stages[0])
+    if with_data and step < config.train.steps:
+        due = next((stage for stage in stages if step < stage.end), stages[-1])
+        if isinstance(due.feed, ResidentFeed):
+            _ = due.feed.images
+    return experiment
+
+
+class StageBuilder:
+    """Builds the stages of a run, which share the scene's geometry and, where they can, the training images."""
+
+    def __init__(self, config: ConfigDict, scene: Scene, mesh: Mesh, with_data: bool, say):
+        self.config, self.scene, self.mesh, self.with_data, self.say = config, scene, mesh, with_data, say
+        self.geometry = geometry_with_points(scene)
+        self._scenes, self._resident = {1: scene}, {}
+
+    def build(self, plan: StagePlan) -> Stage:
+        """Builds one stage.
+
+        Raises:
+          UserError: a choice of it is wrong, or does not go with the capture.
+        """
+        config, scene = configuration.stage_config(self.config, plan), self._scene(plan)
+        end = min(self.config.train.steps, self.config.train.steps if plan.until is None else plan.until)
+        rungs = ladder_parts(config, self.geometry, self.mesh.size, depth_prior=wants_depth_prior(config, scene))
+        check_pixels(config, rungs[-1], scene)
+        evaluation = build_renderer(config, self.geometry, deterministic=True)
+        return Stage(
+            index=plan.index, begin=plan.begin, end=end, config=config, rungs=rungs, mesh=self.mesh,
+            feed=self._feed(config, scene, plan, end) if self.with_data else None,
+            initial=functools.partial(initial_state, config, rungs[-1], self.geometry, scene),
+            identity=(sampler_identity(config), (*configuration.chosen("pixels", config), plan.downscale)),
+            image_renderer=functools.partial(
+                make_image_renderer, evaluation, self.geometry, memory_bytes=config.evaluation.memory_mb * 2**20
+            ),
         )  # fmt: skip
-    parts = step_parts(config, geometry)
-    replicated = NamedSharding(mesh, PartitionSpec())
-    streamed = config.data.source == "stream"
-    check_pixels(config, parts, scene)
-    data = resident_data(config, scene, replicated, say) if with_data and not streamed else None
-    feed = (lambda step, count: data) if data is not None else None
-    if with_data and streamed:
-        feed = stream_feed(config, scene, mesh, say)
-    specs = partition(AXIS) if streamed else PartitionSpec()
-    init = jax.jit(lambda: initial_state(config, parts, geometry, scene), out_shardings=replicated)
-    shapes = jax.eval_shape(init)
-    abstract_state = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=replicated), shapes
-    )
-    names = (*(f"gradient of {name}" for name in parameter_names(shapes.params)), "loss")
 
-    evaluation_renderer = build_renderer(config, geometry, deterministic=True)
-    memory = config.evaluation.memory_mb * 2**20
-    render = make_image_renderer(evaluation_renderer, geometry, memory_bytes=memory)
+    def _scene(self, plan: StagePlan) -> Scene:
+        """The capture at the stage's resolution, for its training images."""
+        if plan.downscale not in self._scenes:
+            self._scenes[plan.downscale] = read_config_scene(configuration.stage_config(self.config, plan))
+        return self._scenes[plan.downscale]
 
-    def render_image(state: TrainState, camera: Cameras, camera_index: int = -1) -> RenderedImage:
-        return render(state.params, state.sampler_aux, camera, camera_index, state.step)
+    def _feed(self, config: ConfigDict, scene: Scene, plan: StagePlan, end: int) -> Any:
+        depth = config.train.depth_weight > 0 or wants_depth_prior(config, scene)
+        if config.data.source == "stream":
+            return stream_feed(config, scene, self.mesh, self.say, end=end, depth=depth)
+        sharding = NamedSharding(self.mesh, PartitionSpec())
+        load = functools.partial(resident_data, config, scene, sharding, self.say, depth=depth)
+        return self._resident.setdefault((plan.downscale, depth), ResidentFeed(load))
 
-    return Experiment(
-        config, scene, parts, mesh, data, feed, lambda steps: make_dispatch(parts, mesh, steps, specs), init,
-        abstract_state, names, render_image,
-    )  # fmt: skip
+
+def ladder_parts(config: ConfigDict, geometry: SceneGeometry, devices: int, *, depth_prior: bool) -> tuple:
+    """Returns the parts of a step at each rung of the ladder; samplers that are not packed have one rung.
+
+    Raises:
+      UserError: the batch does not divide among the devices.
+    """
+    rungs = config.train.rungs if configuration.sampler_takes("ray_share", config) else 1
+    check_ladder(config.train.batch_rays, rungs, devices)
+    parts = [step_parts(config, geometry, rung=rung, rungs=rungs, depth_prior=depth_prior) for rung in range(rungs)]
+    if rungs > 1 and not samples_packed(parts[0]):
+        return ladder_parts(without_ladder(config), geometry, devices, depth_prior=depth_prior)
+    return tuple(parts)
+
+
+def without_ladder(config: ConfigDict) -> ConfigDict:
+    """Returns the config with a ladder of one rung."""
+    config = config.copy_and_resolve_references()
+    config.train.rungs = 1
+    return config
+
+
+def samples_packed(parts: StepParts) -> bool:
+    """Whether the final intervals are packed, from shapes alone."""
+
+    def render():
+        key, zeros = jax.random.key(0), jnp.zeros((parts.rays,), jnp.int32)
+        params, aux = parts.renderer.init(key, parts.geometry)
+        cameras = jax.tree.map(jnp.asarray, parts.geometry.cameras)
+        rays = camera_rays(parts.geometry, cameras, zeros, zeros, zeros, zeros)
+        return parts.renderer.render(key, params, aux, rays, jnp.zeros((parts.rays, 3)), step=zeros[0])
+
+    return is_packed(jax.eval_shape(render))
+
+
+def sampler_identity(config: ConfigDict) -> tuple:
+    """Returns what must be equal in two stages for a sampler's state to carry over: its name and its networks."""
+    name, _ = configuration.chosen("sampler", config)
+    networks = configuration.chosen("network", config) if configuration.sampler_takes("networks", config) else None
+    return name, networks
+
+
+def geometry_with_points(scene: Scene) -> SceneGeometry:
+    """Returns the scene's geometry on the host, with (an even choice of) the capture's sparse points."""
+    geometry = jax.tree.map(lambda leaf: np.asarray(leaf), scene.geometry)
+    if scene.points is None or not len(scene.points):
+        return geometry
+    return geometry.replace(points=scene.points[:: -(-len(scene.points) // GEOMETRY_POINTS)])
 
 
 def read_config_scene(config: ConfigDict) -> Scene:
@@ -116,59 +231,8 @@ def read_config_scene(config: ConfigDict) -> Scene:
     section = config.scene
     return read_scene(
         section.source, format=section.format, convention=section.convention, downscale=section.downscale,
-        holdout=section.holdout,
+        holdout=section.holdout, options=section.get("options", ""),
     )  # fmt: skip
-
-
-def resident_data(config: ConfigDict, scene: Scene, sharding: NamedSharding, say) -> ResidentImages:
-    """Puts the training images on the devices, read from the capture or, with ``data.prepare``, from a prepared one."""
-    depth = config.train.depth_weight > 0
-    if config.data.prepare:
-        scene = read_prepared(prepare_cached(scene, layout="views", depth=depth, say=say))
-    return load_resident(scene, "train", sharding=sharding, depth=depth)
-
-
-def stream_feed(config: ConfigDict, scene: Scene, mesh: Mesh, say) -> Callable[[int, int], Any]:
-    """Prepares the capture where it is not yet, and opens it for streaming."""
-    from nerfjax.data.stream import StreamFeed, open_source
-
-    options, depth = config.data, config.train.depth_weight > 0
-    source = open_source(
-        prepare_cached(scene, layout=options.layout, depth=depth, say=say), layout=options.layout,
-        batch=config.train.batch_rays, seed=config.train.seed, memory_bytes=options.memory_mb * 2**20, depth=depth,
-        images_per_batch=options.images_per_batch, patch=options.patch, reuse=options.reuse,
-    )  # fmt: skip
-    return StreamFeed(
-        source, scene, mesh=mesh, axis=AXIS, total_steps=config.train.steps,
-        steps_per_dispatch=config.train.steps_per_dispatch,
-    )  # fmt: skip
-
-
-def check_pixels(config: ConfigDict, parts: StepParts, scene: Scene) -> None:
-    """Checks that the pixel sampler goes with the data's source, and that there is depth where it is wanted.
-
-    Raises:
-      UserError: it does not.
-    """
-    frames = scene.subset("train").frames
-    if config.train.depth_weight and all(frame.depth is None for frame in frames):
-        raise UserError(
-            "the capture has no depth to supervise", file=scene.source, field="config.train.depth_weight",
-            found=config.train.depth_weight, expected="0",
-        )  # fmt: skip
-    if config.data.source != "stream" or not frames:
-        return
-    name, options = configuration.chosen("pixels", config)
-    problem = None
-    if jax.tree.leaves(parts.pixels.init(frame_table(frames))):
-        problem = "it learns from the errors of earlier steps, but a stream's batches are fixed before any step"
-    elif name != "uniform" or options.get("replacement"):
-        problem = "a stream chooses its pixels itself: see config.data.layout, images_per_batch and patch"
-    if problem:
-        raise UserError(
-            f"the pixel sampler does not go with streamed data: {problem}", field="config.pixels.name", found=name,
-            fix="give --config.data.source=resident, or --config.pixels.name=uniform",
-        )  # fmt: skip
 
 
 def check(config: ConfigDict) -> None:
@@ -177,8 +241,10 @@ def check(config: ConfigDict) -> None:
     Raises:
       UserError: a choice does not exist, or a number is out of range.
     """
-    for section in configuration.FAMILIES:
-        configuration.chosen(section, config)
+    for plan in stage_plans(config):
+        stage = configuration.stage_config(config, plan)
+        for section in configuration.FAMILIES:
+            configuration.chosen(section, stage)
     for key in ("steps", "batch_rays", "log_every", "steps_per_dispatch", "checkpoint_every"):
         value = config.train[key]
         if value < 1:
@@ -210,12 +276,16 @@ def make_mesh(devices: int) -> Mesh:
     return jax.make_mesh((len(chosen),), (AXIS,), devices=chosen, axis_types=(AxisType.Auto,))
 
 
-def build_renderer(config: ConfigDict, geometry: SceneGeometry, *, deterministic: bool) -> Renderer:
-    """Binds field, sampler, networks and background to a scene."""
+def build_renderer(
+    config: ConfigDict, geometry: SceneGeometry, *, deterministic: bool, ray_share: float = 1.0
+) -> Renderer:
+    """Binds field, sampler, networks and background to a scene; ``ray_share`` is the batch's share of the largest."""
     field = configuration.bind("field", config, geometry=geometry, precision=config.precision)
     background = configuration.bind("background", config)
-    sampler = configuration.bind("sampler", resolve_spacing(config, geometry), deterministic=deterministic,
-                                 networks=build_networks(config, geometry))  # fmt: skip
+    sampler = configuration.bind(
+        "sampler", resolve_spacing(config, geometry), geometry=geometry, deterministic=deterministic,
+        networks=build_networks(config, geometry), ray_share=ray_share,
+    )  # fmt: skip
     return make_renderer(
         field, sampler, background, coarse_field=config.render.coarse_field, opaque_end=config.render.opaque_end
     )
@@ -232,7 +302,7 @@ def resolve_spacing(config: ConfigDict, geometry: SceneGeometry) -> dict[str, An
 def build_networks(config: ConfigDict, geometry: SceneGeometry) -> tuple:
     """Returns the sampler's density networks, one per round; an option that is a tuple has a value for each round."""
     name, options = configuration.chosen("sampler", config)
-    if "networks" not in inspect.signature(SAMPLERS[name]).parameters:
+    if not configuration.sampler_takes("networks", config):
         return ()
     rounds = len(options["num_proposal"])
     member, options = configuration.chosen("network", config)
@@ -250,8 +320,10 @@ def build_networks(config: ConfigDict, geometry: SceneGeometry) -> tuple:
     return tuple(networks)
 
 
-def step_parts(config: ConfigDict, geometry: SceneGeometry) -> StepParts:
-    """Binds everything that the training step is made of."""
+def step_parts(
+    config: ConfigDict, geometry: SceneGeometry, *, rung: int = 0, rungs: int = 1, depth_prior: bool = False
+) -> StepParts:
+    """Binds everything that the training step of one rung is made of."""
     schedule = configuration.bind("schedule", {"schedule": configuration.schedule_section(config)})
     name, options = configuration.chosen("loss", config)
     color = configuration.COLOR_LOSSES[name]
@@ -262,18 +334,23 @@ def step_parts(config: ConfigDict, geometry: SceneGeometry) -> StepParts:
         config.train.depth_weight,
     )
     return StepParts(
-        renderer=build_renderer(config, geometry, deterministic=False),
-        pixels=configuration.bind("pixels", config),
+        renderer=build_renderer(config, geometry, deterministic=False, ray_share=0.5 ** (rungs - 1 - rung)),
+        pixels=configuration.bind("pixels", config, batch_rays=config.train.batch_rays),
         optimizer=configuration.bind("optimizer", config, schedule=schedule),
         schedule=schedule,
         objective=objective,
         geometry=geometry,
         batch_rays=config.train.batch_rays,
+        rung=rung,
+        rungs=rungs,
+        depth_prior=depth_prior,
     )
 
 
-def initial_state(config: ConfigDict, parts: StepParts, geometry: SceneGeometry, scene: Scene) -> TrainState:
-    """Returns the state of step 0, a function of the seed."""
+def initial_state(
+    config: ConfigDict, parts: StepParts, geometry: SceneGeometry, scene: Scene, *, decode: bool = True
+) -> TrainState:
+    """Returns the state of step 0, a function of the seed; without ``decode`` no image is read for its pixels."""
     run_key = jax.random.key(config.train.seed)
     params, aux = parts.renderer.init(jax.random.fold_in(run_key, 2**31 - 1), geometry)
     table = frame_table(scene.subset("train").frames)
@@ -281,9 +358,10 @@ def initial_state(config: ConfigDict, parts: StepParts, geometry: SceneGeometry,
         step=jnp.zeros((), jnp.int32),
         params=params,
         sampler_aux=aux,
-        pixel_state=parts.pixels.init(table),
+        pixel_state=parts.pixels.init(table, pixel_content(scene, parts.pixels.wants, decode=decode)),
         opt_state=parts.optimizer.init(params),
         key=jax.random.key_data(run_key),
         first_bad_step=jnp.full((), -1, jnp.int32),
         bad_tensor=jnp.full((), -1, jnp.int32),
+        rung=jnp.zeros((2,), jnp.int32),
     )

@@ -7,10 +7,12 @@ Only the named member is bound and hashed. Every option is checked against the r
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import inspect
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,11 +26,13 @@ from nerfjax.fields import DENSITY_NETWORKS, FIELDS
 from nerfjax.losses import charbonnier, l2
 from nerfjax.pixels import PIXELS
 from nerfjax.samplers import SAMPLERS
+from nerfjax.samplers.auto import KEYS, auto
+from nerfjax.train.curriculum import SECTION, StagePlan, flat_keys, set_stage, stage_plans
 from nerfjax.train.optimizers import OPTIMIZERS, SCHEDULES
 
 COLOR_LOSSES = {"l2": l2, "charbonnier": charbonnier}
 FAMILIES: dict[str, dict[str, Callable]] = {
-    "sampler": SAMPLERS,
+    "sampler": {**SAMPLERS, "auto": auto},  # "auto" is replaced by another one (``train.automatic``)
     "network": DENSITY_NETWORKS,
     "field": FIELDS,
     "pixels": PIXELS,
@@ -38,13 +42,14 @@ FAMILIES: dict[str, dict[str, Callable]] = {
     "schedule": SCHEDULES,
 }
 # Supplied by the builder, never by a config.
-CONTEXT = frozenset(
-    {"geometry", "networks", "schedule", "precision", "deterministic", "prediction", "target", "weight"}
-)
+CONTEXT = frozenset({
+    "geometry", "networks", "schedule", "precision", "deterministic", "prediction", "target", "weight", "ray_share",
+    "batch_rays",
+})  # fmt: skip
 # Where a run lives, how often it reports and how far it goes do not change what a step computes.
 UNHASHED = frozenset({
     "scene.source", "scene.format", "scene.examine", "train.steps", "train.log_every", "train.eval_every",
-    "train.checkpoint_every", "train.steps_per_dispatch", "parallel", "evaluation.memory_mb",
+    "train.checkpoint_every", "train.steps_per_dispatch", "train.compile_ahead", "parallel", "evaluation.memory_mb",
     "data.memory_mb", "data.prepare",
 })  # fmt: skip
 
@@ -73,22 +78,27 @@ def family(members: Mapping[str, Callable], name: str, *, type_safe: bool = True
 def default_config() -> ConfigDict:
     """Returns the config that every file of ``configs/`` starts from; all keys exist, and their set is closed."""
     config = ConfigDict()
+    # Near and far are in scene units; None is what the capture says.
     config.scene = ConfigDict(
-        dict(source="analytic:toys", format="auto", convention="auto", downscale=1, holdout=8, examine=True)
-    )
+        dict(source="analytic:toys", format="auto", convention="auto", downscale=1, holdout=8, options="",
+             examine=True, near=None, far=None)
+    )  # fmt: skip
     # What follows ``memory_mb`` is for source "stream"; the last three for its layout "views".
     config.data = ConfigDict(
         dict(source="resident", prepare=False, memory_mb=512, layout="rays", images_per_batch=8, patch=1, reuse=8)
     )
     config.train = ConfigDict(
         dict(steps=20_000, batch_rays=4096, seed=0, log_every=100, eval_every=0, checkpoint_every=1000,
-             steps_per_dispatch=10, coarse_weight=1.0, distortion_weight=0.0, depth_weight=0.0)
+             steps_per_dispatch=10, coarse_weight=1.0, distortion_weight=0.0, depth_weight=0.0, rungs=1,
+             compile_ahead=True)
     )  # fmt: skip
+    config.curriculum = ConfigDict()
     config.render = ConfigDict(dict(coarse_field=False, opaque_end=False))
     config.evaluation = ConfigDict(dict(memory_mb=1024))
     config.precision = "default"
     config.parallel = ConfigDict(dict(devices=0))
     config.sampler = family(SAMPLERS, "stratified")
+    config.sampler.auto = ConfigDict(factory_options(auto), type_safe=False)
     for member in SAMPLERS:
         if "spacing" in config.sampler[member]:
             config.sampler[member].spacing = "auto"
@@ -102,7 +112,9 @@ def default_config() -> ConfigDict:
     config.schedule = family(SCHEDULES, "log_lerp")
     for member in SCHEDULES:
         config.schedule[member].steps = 0  # as long as the run
-    return config.lock()
+    config.lock()
+    config.curriculum.unlock()  # a config file may add stages
+    return config
 
 
 def bind(section: str, config: ConfigDict | Mapping[str, Any], **context: Any) -> Any:
@@ -200,20 +212,35 @@ def load_config(name_or_path: str, overrides: Mapping[str, Any] | None = None) -
     config = module.get_config(argument or None)
     for key, value in (overrides or {}).items():
         override(config, key, value)
+    if config.sampler.name == "auto":
+        by_hand = {key for key in overrides or {} if is_automatic_key(key)}
+        config.sampler.auto.keep = tuple(sorted({*config.sampler.auto.keep, *by_hand}))
     return config
 
 
+def is_automatic_key(key: str) -> bool:
+    """Says whether sampler "auto" may choose a key's value: one that is given by hand is to stay."""
+    if key == KEYS["sampler"] or key.startswith("sampler.auto."):
+        return False
+    return any(re.fullmatch(re.sub(r"\{\w+\}", r"\\w+", place), key) for place in KEYS.values())
+
+
 def override(config: ConfigDict, key: str, value: Any) -> None:
-    """Sets one existing key, checking its type.
+    """Sets one existing key, checking its type; of the curriculum, a whole stage, or all of it, too.
 
     Raises:
       UserError: the key does not exist, or the value is of another type.
     """
+    if key.partition(".")[0] == SECTION:
+        set_stage(config, key, value)
+        return
     known = flat_keys(config)
     if key not in known:
         raise UserError(f"the config has no key {key!r}", field=f"config.{key}", fix=did_you_mean(key, known))
     try:
-        config.update_from_flattened_dict({key: value})
+        # A proposal network's option may be a tuple, a value for each round, even in a config read from JSON.
+        with config.ignore_type() if key.startswith("network.") else contextlib.nullcontext():
+            config.update_from_flattened_dict({key: value})
     except (TypeError, ValueError) as error:
         raise UserError(
             f"config.{key} takes another type of value", field=f"config.{key}", found=repr(value),
@@ -221,13 +248,25 @@ def override(config: ConfigDict, key: str, value: Any) -> None:
         ) from error  # fmt: skip
 
 
-def flat_keys(config: ConfigDict | Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns {"a.b": value} of all leaves."""
-    flat = {}
-    for key, value in config.items():
-        path = f"{prefix}{key}"
-        flat.update(flat_keys(value, path + ".") if isinstance(value, (ConfigDict, dict)) else {path: value})
-    return flat
+def stage_config(config: ConfigDict, plan: StagePlan) -> ConfigDict:
+    """Returns the whole config of one stage of the curriculum, without a curriculum of its own.
+
+    Raises:
+      UserError: a value is of another type than the config's own.
+    """
+    changed = config.copy_and_resolve_references()
+    changed[SECTION] = ConfigDict()
+    changed.scene.downscale *= plan.downscale
+    for key, value in plan.changes.items():
+        try:
+            override(changed, key, value)
+        except UserError as error:
+            raise UserError(
+                f"stage {plan.index} of the curriculum gives {key} another type of value",
+                field=f"config.curriculum.stage{plan.index}.{key}", found=repr(value),
+                expected=f"{type(flat_keys(config)[key]).__name__}, such as {flat_keys(config)[key]!r}",
+            ) from error  # fmt: skip
+    return changed
 
 
 def config_to_json(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
@@ -253,18 +292,38 @@ def config_from_json(document: Mapping[str, Any]) -> ConfigDict:
 
 
 def bound_config(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
-    """Returns {"a.b": value} of what decides a run's numbers: chosen members only, without paths, cadences, devices."""
+    """Returns {"a.b": value} of what decides a run's numbers: chosen members only, without paths, cadences, devices.
+
+    Of each stage of the curriculum, "curriculum.stage1.until" and what differs from the rest of the config.
+    """
+    base = _bound({**config, SECTION: {}})
+    flat = dict(base)
+    for plan in stage_plans(config) if config.get(SECTION) else ():
+        stage, prefix = _bound(stage_config(ConfigDict(config), plan)), f"{SECTION}.stage{plan.index}."
+        different = {key: stage.get(key) for key in {*base, *stage} if stage.get(key) != base.get(key)}
+        flat |= {prefix + key: value for key, value in ({"until": plan.until} | different).items()}
+    return {key: flat[key] for key in sorted(flat)}
+
+
+def _bound(config: ConfigDict | Mapping[str, Any]) -> dict[str, Any]:
     document = config_to_json(config)
     for section in FAMILIES:
         name, options = chosen(section, document)
         document[section] = {"name": name, name: options}
     document["schedule"] = schedule_section(document)
-    if "networks" not in inspect.signature(SAMPLERS[config["sampler"]["name"]]).parameters:
+    if not sampler_takes("networks", config):
         document.pop("network")
+    if not sampler_takes("ray_share", config):
+        document["train"].pop("rungs")
     if document["data"]["source"] == "resident":
         document["data"] = {"source": "resident"}
     flat = flat_keys(document)
     return {key: flat[key] for key in sorted(flat) if key not in UNHASHED and key.split(".")[0] not in UNHASHED}
+
+
+def sampler_takes(keyword: str, config: ConfigDict | Mapping[str, Any]) -> bool:
+    """Says whether the chosen sampler's factory wants something from the builder."""
+    return keyword in inspect.signature(FAMILIES["sampler"][chosen("sampler", config)[0]]).parameters
 
 
 def config_hash(config: ConfigDict | Mapping[str, Any]) -> str:

@@ -2,9 +2,9 @@
 
 The device is always a dispatch ahead of the host: the loop waits for it only where it reads (reports, checkpoints,
 evaluation), after a compilation, and to keep no more than ``IN_FLIGHT`` dispatches queued. A dispatch runs the steps
-up to the next multiple of ``steps_per_dispatch`` (or to the end), so that a resumed run is cut into the same
-dispatches as an uninterrupted one; what is due "every n steps" is done after the dispatch that reaches or passes the
-multiple of n.
+up to the next multiple of ``steps_per_dispatch`` (or to the end of the stage), so that a resumed run is cut into the
+same dispatches as an uninterrupted one; what is due "every n steps" is done after the dispatch that reaches or passes
+the multiple of n. A report never mixes two stages: one is written at the end of each.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,9 +22,13 @@ import numpy as np
 from nerfjax.errors import Diverged, Preempted
 from nerfjax.telemetry.meters import Clock, Interval
 from nerfjax.telemetry.writers import Writer
+from nerfjax.train.ahead import CompileAhead
 from nerfjax.train.checkpoint import Checkpoints
+from nerfjax.train.ladder import RungQueue
 
 IN_FLIGHT = 2
+AHEAD_DISPATCHES = 2  # left of a stage, for which a compilation in the background is still worth its while
+AHEAD_COMPILATIONS = 2.0  # the time of so many, likewise, for a rung, which may never be reached
 
 
 class StopSignal:
@@ -71,92 +76,130 @@ class StopSignal:
 def fit(
     *,
     state: Any,
-    dispatch_for: Callable[[int], Callable[[Any, Any], tuple[Any, Mapping[str, Any]]]],
-    feed: Callable[[int, int], Any],
-    total_steps: int,
+    stages: Sequence[Any],
     steps_per_dispatch: int,
-    rays_per_step: int,
     log_every: int,
     checkpoints: Checkpoints | None = None,
     checkpoint_every: int = 0,
     eval_every: int = 0,
-    on_eval: Callable[[Any, int], None] | None = None,
+    on_eval: Callable[[Any, int], Mapping[str, Any] | None] | None = None,
     writers: Sequence[Writer] = (),
     clock: Clock | None = None,
     stop: StopSignal | None = None,
     meta: Mapping[str, Any] | None = None,
-    tensor_names: Sequence[str] = (),
+    compile_ahead: bool = False,
 ) -> Any:
-    """Trains from ``state.step`` to ``total_steps``.
+    """Trains from ``state.step`` to the end of the last stage.
 
     Args:
-      state: has scalar ``step``, ``first_bad_step`` (-1 while all is finite), ``bad_tensor`` and key data ``key``;
-        it is donated to the first dispatch.
-      dispatch_for: makes the compiled ``(state, data) -> (state, metrics)`` of a number of steps; asked once for
-        ``steps_per_dispatch`` and once for each remainder. The state is donated; metrics are ``{name: [steps]}`` on
-        the device.
-      feed: ``(step, count) -> data`` of a dispatch; ``lambda step, count: data`` for resident images.
-      total_steps: steps of the whole run, restarts included.
+      state: of the stage that its step belongs to (a state of a stage's last step is still of that stage); has scalar
+        ``step``, ``first_bad_step`` (-1 while all is finite), ``bad_tensor``, key data ``key`` and ``rung`` [2]. It is
+        donated to the first dispatch.
+      stages: one after the other; each has what ``train.stage.Stage`` says of ``index``, ``begin``, ``end``, ``rays``,
+        ``tensor_names``, ``dispatch_for``, ``compile``, ``feed`` and ``enter``. Of each stage, rung and number of steps
+        one program is asked for.
       steps_per_dispatch: steps of one dispatch, K.
-      rays_per_step: rays of one global batch.
       log_every: steps between reports.
       checkpoints: where to save, every ``checkpoint_every`` steps, at a stop and at the end; None saves nothing.
       checkpoint_every: steps between checkpoints; 0 saves at a stop and at the end only.
       eval_every: steps between calls of ``on_eval``; 0 for none.
-      on_eval: ``(state, step)``; the training clock stands still meanwhile. It must not keep the state.
-      writers: take the reports (see ``telemetry.meters``).
+      on_eval: ``(state, step) -> report or None``; the training clock stands still meanwhile. It must not keep the
+        state.
+      writers: take the reports (see ``telemetry.meters``), each with the ``stage`` and the ``rung`` of its last step.
       clock: the training clock, continued from the checkpoint's ``seconds``.
       stop: obeyed after the dispatch in flight.
       meta: further entries of the checkpoints' JSON dict, beside ``step`` and ``seconds``.
-      tensor_names: what ``state.bad_tensor`` counts.
+      compile_ahead: whether the next stage and the next rung are compiled in the background.
 
     Returns:
-      The state after ``total_steps``.
+      The state after the last step.
 
     Raises:
       Diverged: a loss or gradient was not finite; nothing later than that was saved.
       Preempted: ``stop`` was requested; a checkpoint was saved.
     """
-    clock = clock or Clock()
+    clock, total_steps = clock or Clock(), stages[-1].end
     step = int(jax.device_get(state.step))
-    with clock.running():
-        interval, in_flight, dispatches = Interval(clock, rays_per_step), deque(), {}
-        while step < total_steps:
-            begin, count = step, min(steps_per_dispatch - step % steps_per_dispatch, total_steps - step)
-            with interval.waiting_for_data():
-                data = feed(step, count)
-            if count not in dispatches:
-                with interval.compiling(count), jax.transfer_guard("disallow"):
-                    dispatches[count] = dispatch_for(count)
-                    state, metrics = jax.block_until_ready(dispatches[count](state, data))
-            else:
-                with jax.transfer_guard("disallow"):
-                    state, metrics = dispatches[count](state, data)
-            step += count
-            interval.add(count, metrics)
-            in_flight.append(metrics)
-            if len(in_flight) > IN_FLIGHT:
-                jax.block_until_ready(in_flight.popleft())
+    with clock.running(), CompileAhead(compile_ahead) as ahead:
+        interval = Interval(clock)
+        for stage, following in zip(stages, [*stages[1:], None], strict=True):
+            if step >= stage.end:
+                continue
+            if step == stage.begin and stage is not stages[0]:
+                state = stage.enter(stages[stages.index(stage) - 1], state)
+            rungs, in_flight, programs = rungs_of(stage, state), deque(), {}
+            while step < stage.end:
+                begin, count, rung = step, dispatch_length(stage, step, steps_per_dispatch), rungs.next()
+                with interval.waiting_for_data():
+                    data = stage.feed(step, count)
+                if (count, rung) not in programs:
+                    while in_flight:  # so that their time is not taken for the compilation's
+                        jax.block_until_ready(in_flight.popleft())
+                    with interval.compiling(count), jax.transfer_guard("disallow"):
+                        key = (stage.index, count, rung)
+                        program = programs[count, rung] = ahead.take(key) or stage.dispatch_for(count, rung)
+                        state, metrics = jax.block_until_ready(program(state, data))
+                else:
+                    with jax.transfer_guard("disallow"):
+                        state, metrics = programs[count, rung](state, data)
+                rungs.add(metrics.pop("decided_rung", None))
+                step += count
+                interval.add(count, metrics, stage.rays[rung])
+                in_flight.append(metrics)
+                if len(in_flight) > IN_FLIGHT:
+                    jax.block_until_ready(in_flight.popleft())
+                submit_ahead(ahead, interval, stage, following, rung, step, steps_per_dispatch)
 
-            last, log = step == total_steps, _due(log_every, begin, step)
-            stopping = _stopping(stop, log or last)
-            save, evaluate = last or stopping or _due(checkpoint_every, begin, step), _due(eval_every, begin, step)
-            if log or last or stopping:
-                report = interval.report(step, total_steps)
-                for writer in writers:
-                    writer.write(report)
-            if log or last or stopping or save or evaluate:
-                _check_finite(state, tensor_names, checkpoints)
-            if save and checkpoints is not None:
-                checkpoints.save(step, state, {**(meta or {}), "step": step, "seconds": clock.seconds})
-            if stopping and stop is not None:
-                raise _preempted(stop, step, total_steps, checkpoints)
-            if evaluate and on_eval is not None:
-                with clock.paused():
-                    on_eval(state, step)
+                last, log = step == total_steps, _due(log_every, begin, step) or step == stage.end
+                stopping = _stopping(stop, log or last)
+                save, evaluate = last or stopping or _due(checkpoint_every, begin, step), _due(eval_every, begin, step)
+                place = {"stage": stage.index, "rung": rung}
+                if log or last or stopping:
+                    _write(writers, interval.report(step, total_steps) | place)
+                if log or last or stopping or save or evaluate:
+                    _check_finite(state, stage.tensor_names, checkpoints)
+                if save and checkpoints is not None:
+                    checkpoints.save(step, state, {**(meta or {}), "step": step, "seconds": clock.seconds})
+                if stopping and stop is not None:
+                    raise _preempted(stop, step, total_steps, checkpoints)
+                if evaluate and on_eval is not None:
+                    with clock.paused():
+                        scores = on_eval(state, step)
+                    if scores is not None:
+                        _write(writers, {"step": step, **place, **scores})
         if checkpoints is not None:
             checkpoints.wait()
     return state
+
+
+def dispatch_length(stage: Any, step: int, steps_per_dispatch: int) -> int:
+    """Returns the steps of the dispatch that begins at a step: up to the next multiple, or to the stage's end."""
+    return min(steps_per_dispatch - step % steps_per_dispatch, stage.end - step)
+
+
+def rungs_of(stage: Any, state: Any) -> RungQueue:
+    """Returns the queue of the rungs to come."""
+    return RungQueue(jax.device_get(state.rung) if len(stage.rays) > 1 else None)
+
+
+def submit_ahead(
+    ahead: CompileAhead, interval: Interval, stage: Any, following: Any, rung: int, step: int, steps_per_dispatch: int
+) -> None:
+    """Has the next stage's first program and the next rung's compiled, where that can still be of use."""
+    left = stage.end - step
+    wanted = []
+    if following is not None and left >= AHEAD_DISPATCHES * steps_per_dispatch:
+        wanted.append((following, dispatch_length(following, following.begin, steps_per_dispatch), 0))
+    if rung + 1 < len(stage.rays):
+        if interval.expected_seconds(left) > AHEAD_COMPILATIONS * interval.longest_compilation:
+            wanted.append((stage, steps_per_dispatch, rung + 1))
+    for where, count, which in wanted:
+        ahead.submit((where.index, count, which), partial(where.compile, count, which))
+
+
+def _write(writers: Sequence[Writer], report: Mapping[str, Any]) -> None:
+    for writer in writers:
+        writer.write(report)
 
 
 def _due(every: int, begin: int, end: int) -> bool:

@@ -23,9 +23,11 @@ from nerfjax.scenes.doctor import error_from_findings, examine, print_findings
 from nerfjax.telemetry.meters import Clock
 from nerfjax.telemetry.writers import open_writers
 from nerfjax.train import configuration
+from nerfjax.train.automatic import resolve_as_before, resolve_auto
 from nerfjax.train.build import Experiment, build_experiment, check, read_config_scene
 from nerfjax.train.checkpoint import Checkpoints
 from nerfjax.train.loop import StopSignal, fit
+from nerfjax.train.stage import Stage
 from nerfjax.train.state import TrainState
 from nerfjax.types import Cameras
 
@@ -84,7 +86,7 @@ def train(
     workdir = epath.Path(workdir)
     earlier = earlier_manifest(workdir)
     if earlier is not None:
-        config = keep_schedule(config, earlier, say)
+        config = resolve_as_before(keep_schedule(config, earlier, say), earlier["config"])
         manifests.refuse_other_config(
             {**earlier, "config": configuration.bound_config(configuration.config_from_json(earlier["config"]))},
             workdir, configuration.bound_config(config), configuration.config_hash(config),
@@ -92,10 +94,13 @@ def train(
     config = with_absolute_source(config)
     check(config)
     scene = read_config_scene(config)
+    config = resolve_auto(config, scene, say=say)
     check_test_sizes(scene)
     if earlier is None and config.scene.examine:
         consult_doctor(scene)
-    experiment = build_experiment(config, scene=scene, say=say)
+    with Checkpoints(workdir, read_only=True) as saved:
+        newest = max(saved.steps(), default=0)
+    experiment = build_experiment(config, scene=scene, say=say, step=newest)
     fingerprint = scene.fingerprint()
     if earlier is not None and earlier["scene_fingerprint"] != fingerprint:
         raise UserError(
@@ -113,31 +118,21 @@ def train(
         record_start(workdir, earlier, experiment, fingerprint, step)
         clock = Clock(meta.get("seconds", 0.0))
         writers = open_writers(workdir, total_steps=config.train.steps, resume_step=step)
-
-        def write_all(report: dict[str, Any]) -> None:
-            for writer in writers:
-                writer.write(report)
-
         try:
             state = fit(
                 state=state,
-                dispatch_for=experiment.dispatch_for,
-                feed=experiment.feed,
-                total_steps=config.train.steps,
+                stages=experiment.stages,
                 steps_per_dispatch=config.train.steps_per_dispatch,
-                rays_per_step=config.train.batch_rays,
                 log_every=config.train.log_every,
                 checkpoints=checkpoints,
                 checkpoint_every=config.train.checkpoint_every,
                 eval_every=config.train.eval_every,
-                on_eval=None
-                if score is None
-                else lambda state, step: write_all({"step": step, **score(experiment, state)}),
+                on_eval=None if score is None else lambda state, step: score(experiment, state),
                 writers=writers,
                 clock=clock,
                 stop=stop,
                 meta={"config_hash": configuration.config_hash(config), "scene_fingerprint": fingerprint},
-                tensor_names=experiment.tensor_names,
+                compile_ahead=config.train.compile_ahead,
             )
         except (Exception, KeyboardInterrupt) as error:
             seal_failure(workdir, error, checkpoints, clock)
@@ -211,10 +206,11 @@ def keep_schedule(config: ConfigDict, earlier: dict[str, Any], say: Callable[[st
 
 
 def restore_or_init(experiment: Experiment, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
-    """Returns the newest checkpoint's state and meta, or those of step 0."""
-    if checkpoints.latest_step() is None:
+    """Returns the newest checkpoint's state, that of the stage its step belongs to, and meta; or those of step 0."""
+    step = checkpoints.latest_step()
+    if step is None:
         return experiment.init_state(), {}
-    return checkpoints.restore(experiment.abstract_state)
+    return checkpoints.restore(experiment.stage_of(step).abstract_state)
 
 
 def record_start(workdir: epath.Path, earlier, experiment: Experiment, fingerprint: str, step: int) -> None:
@@ -232,14 +228,27 @@ def record_start(workdir: epath.Path, earlier, experiment: Experiment, fingerpri
         split=experiment.scene.split_names(),
         precision=config.precision,
         seeds={"run": config.train.seed},
+        curriculum=[describe_stage(stage, last=stage is experiment.stages[-1]) for stage in experiment.stages],
         render=dict(sampler="deterministic", background=experiment.scene.background, **config.render.to_dict()),
         parameters=sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(experiment.abstract_state.params)),
         scene=dict(
             name=experiment.scene.name, format=experiment.scene.format, notes=list(experiment.scene.notes),
             bounded=experiment.scene.geometry.bounded, spacing=experiment.scene.geometry.spacing,
-            provenance=experiment.scene.provenance,
+            provenance=experiment.scene.provenance, cameras=experiment.scene.camera_digest,
         ),
     )  # fmt: skip
+
+
+def describe_stage(stage: Stage, *, last: bool) -> dict[str, Any]:
+    """Returns what the manifest says of one stage: when, with what, and how many rays at each rung."""
+    description = dict(
+        stage=stage.index, begin=stage.begin, until=None if last else stage.end, rays_by_rung=list(stage.rays),
+        downscale=stage.config.scene.downscale,
+    )  # fmt: skip
+    for family in ("sampler", "pixels"):
+        name, options = configuration.chosen(family, stage.config)
+        description[family] = {"name": name, **options}
+    return description
 
 
 def seal_failure(workdir: epath.Path, error: BaseException, checkpoints: Checkpoints, clock: Clock) -> None:
@@ -289,9 +298,11 @@ def load_run(
         raise UserError(
             "the run's capture is not where it was", file=config.scene.source, fix="give --source=PATH, where it is now"
         )
-    experiment = build_experiment(config, with_data=with_data)
     with Checkpoints(workdir, read_only=True) as checkpoints:
-        if checkpoints.latest_step() is None:
+        newest = checkpoints.latest_step()
+        if newest is None:
             raise UserError(NO_CHECKPOINT, file=workdir, fix="train first, or wait for its first checkpoint")
+        done = newest if step is None else step
+        experiment = build_experiment(config, with_data=with_data, step=done).at(done)
         state, meta = checkpoints.restore(experiment.abstract_state, step=step)
-    return Run(workdir, manifest, config, experiment, state, int(meta["step"]))
+    return Run(workdir, manifest, experiment.config, experiment, state, int(meta["step"]))

@@ -3,7 +3,9 @@
 A dispatch runs K steps under ``lax.scan`` on the whole mesh: ``shard_map`` over the axis "data", state and images
 replicated. Every device renders its own slice of the global batch, chosen on the device from resident images or
 streamed from the host (``data/targets.py``); the gradient is summed where the replicated parameters are cast to
-device-varying ones. Masked pixels have no weight, and the weights of the others make up for them.
+device-varying ones. Masked pixels have no weight, nor have rays that a packed sampler had no room to cover, and the
+weights of the others make up for them. At a rung of the ladder (``train.ladder``) only the first rays of the batch are
+shot.
 """
 
 from __future__ import annotations
@@ -20,12 +22,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from nerfjax.data.resident import ResidentImages
 from nerfjax.data.streamed import StreamedBatches
 from nerfjax.data.targets import Drawn, Targets, mean_one
+from nerfjax.geometry.warps import s_from_t
 from nerfjax.image_metrics import psnr_from_mse
-from nerfjax.losses import distortion, log_depth
+from nerfjax.losses import distortion, log_depth, packed_distortion
 from nerfjax.pixels.base import PixelSampler
 from nerfjax.renderer import RenderedRays, Renderer, camera_rays
+from nerfjax.train.ladder import next_rung, rays_of_rungs
 from nerfjax.train.state import TrainState
-from nerfjax.types import Array, Cameras, Intervals, Rays, SceneGeometry
+from nerfjax.types import Array, Cameras, Intervals, PackedIntervals, Rays, Rendering, SceneGeometry
 
 AXIS = "data"
 EVERYWHERE = PartitionSpec()
@@ -51,7 +55,13 @@ class Objective(NamedTuple):
 
 
 class StepParts(NamedTuple):
-    """What a training step is made of."""
+    """What a training step is made of.
+
+    Attributes:
+      batch_rays: rays of the global batch at the largest rung.
+      rung, rungs: which rung of the ladder this step is for, and how many there are.
+      depth_prior: whether the sampler is told the measured distances.
+    """
 
     renderer: Renderer
     pixels: PixelSampler
@@ -60,18 +70,41 @@ class StepParts(NamedTuple):
     objective: Objective
     geometry: SceneGeometry
     batch_rays: int
+    rung: int = 0
+    rungs: int = 1
+    depth_prior: bool = False
+
+    @property
+    def rays(self) -> int:
+        """Rays that a step shoots."""
+        return rays_of_rungs(self.batch_rays, self.rungs)[self.rung]
 
 
-def loss_terms(parts: StepParts, rendered: RenderedRays, target: Array, weight: Array, *, step: Array):
+def loss_terms(
+    parts: StepParts, rendered: RenderedRays, rays: Rays, target: Array, weight: Array, covered: Array | None, *, step
+):
     """Returns {name: weighted term}, averaged over the rays given."""
     final = rendered.final
     terms = {"color": parts.objective.color(final.color, target, weight)}
     for level in rendered.coarse:
         coarse = parts.objective.coarse * parts.objective.color(level.color, target, weight)
         terms["coarse"] = terms.get("coarse", 0.0) + coarse
-    if parts.objective.distortion and isinstance(final.intervals, Intervals):
-        terms["distortion"] = parts.objective.distortion * distortion(final.intervals.s, final.weights)
+    if parts.objective.distortion:
+        spread = final_distortion(final, rays, covered, spacing=parts.geometry.spacing)
+        terms["distortion"] = parts.objective.distortion * spread
     return {**terms, **parts.renderer.sampler.loss(rendered.info, final, step=step)}
+
+
+def final_distortion(final: Rendering, rays: Rays, covered: Array | None, *, spacing: str) -> Array:
+    """Returns the distortion loss of the final level; packed intervals are normalised by the scene's spacing."""
+    if isinstance(final.intervals, Intervals) or covered is None:
+        return distortion(final.intervals.s, final.weights)
+    packed, of_slot = final.intervals, partial(jnp.take, indices=final.intervals.ray, mode="clip")
+    ends = (of_slot(rays.near), of_slot(rays.far))
+    s0, s1 = (jax.lax.stop_gradient(s_from_t(spacing, t[:, None], *ends)[:, 0]) for t in (packed.t0, packed.t1))
+    share = mean_one(covered.astype(jnp.float32), AXIS)
+    # Quadratic in the weights of a ray: with the root, each ray counts by its share.
+    return packed_distortion(s0, s1, final.weights * jnp.sqrt(of_slot(share)), packed)
 
 
 def composite_target(pixels: Array, background: Array) -> Array:
@@ -108,6 +141,40 @@ def weights_of(mine: Targets) -> Weights:
     return Weights(color, valid, depth)
 
 
+def without_cut(weights: Weights, covered: Array) -> Weights:
+    """Takes the weight from rays that are not covered; that of the others makes up for them. Runs in ``shard_map``."""
+    kept = covered.astype(jnp.float32)
+
+    def taken(weight: Array) -> Array:
+        # The mean stays what it was, to the bit where no ray is cut.
+        before, after = jax.lax.psum(jnp.stack([jnp.sum(weight), jnp.sum(weight * kept)]), AXIS)
+        return weight * kept * (before / jnp.maximum(after, 1e-6))
+
+    valid = jnp.ones_like(weights.color) if weights.valid is None else weights.valid
+    return Weights(taken(weights.color), taken(valid), None if weights.depth is None else taken(weights.depth))
+
+
+def covered_rays(rendered: RenderedRays, rays: Rays) -> Array | None:
+    """Returns [n] whether the packed intervals reach the end of each ray; None where they are dense and always do."""
+    if not isinstance(rendered.final.intervals, PackedIntervals):
+        return None
+    return jax.lax.stop_gradient(rendered.info.t_end) >= rays.far * (1.0 - 1e-5)
+
+
+def budget_report(rendered: RenderedRays, covered: Array | None, num_rays: int) -> dict[str, Array]:
+    """Returns what is reported of the samples: room for them, and of packed ones how it is used."""
+    info, intervals = rendered.info, rendered.final.intervals
+    if covered is None:
+        return {"sample_budget": info.evaluations * num_rays}
+    kept, room = jnp.sum(intervals.count).astype(jnp.float32), intervals.t0.shape[0]
+    return {
+        "sample_budget": jnp.asarray(room, jnp.float32),
+        "samples_wanted": (kept + info.overflow.astype(jnp.float32)) / num_rays,
+        "packed_fill": kept / room,
+        "cut_rays": 1.0 - jnp.mean(covered.astype(jnp.float32)),
+    }
+
+
 def ray_distance(targets: Targets, cameras: Cameras, rays: Rays) -> Array:
     """Returns [n] measured distances along the rays: z-depth is divided by the cosine of the angle to the axis."""
     forward = -cameras.pose[targets.pixels.image, :, 2]
@@ -120,23 +187,30 @@ def batch_loss(
 ):
     """Returns the loss over some rays of the global batch, and what is reported of it."""
     rays = camera_rays(parts.geometry, cameras, mine.pixels.image, mine.pixels.row, mine.pixels.column, index)
+    measured = None if mine.depth is None else ray_distance(mine, cameras, rays)
+    if parts.depth_prior and measured is not None:
+        rays = rays.replace(depth_prior=jnp.where(mine.depth > 0, measured, 0.0))
     background = parts.renderer.background.train_color(keys[BACKGROUND], params["background"], rays)
     target = composite_target(mine.color, jax.lax.stop_gradient(background))
     rendered = parts.renderer.render(keys[SAMPLER], params, state.sampler_aux, rays, background, step=state.step)
-    terms = loss_terms(parts, rendered, target, weights.color, step=state.step)
-    if parts.objective.depth and mine.depth is not None:
-        error = log_depth(rendered.final.depth, ray_distance(mine, cameras, rays), weights.depth)
+    covered = covered_rays(rendered, rays)
+    seen = mine.valid
+    if covered is not None:
+        weights, seen = without_cut(weights, covered), covered if mine.valid is None else covered & mine.valid
+    terms = loss_terms(parts, rendered, rays, target, weights.color, covered, step=state.step)
+    if parts.objective.depth and measured is not None:
+        error = log_depth(rendered.final.depth, measured, weights.depth)
         terms["depth"] = parts.objective.depth * error
     errors = jnp.mean((rendered.final.color - target) ** 2, axis=-1)
-    seen = errors if weights.valid is None else errors * weights.valid
     report = {
         **{f"loss/{name}": value for name, value in terms.items()},
-        "mse": jnp.mean(seen),
+        "mse": jnp.mean(errors if weights.valid is None else errors * weights.valid),
         "samples_per_ray": rendered.info.evaluations,
         "proposal_samples_per_ray": rendered.info.proposal_evaluations,
         "overflow": rendered.info.overflow.astype(jnp.float32),
+        **budget_report(rendered, covered, index.shape[0]),
     }
-    return sum(terms.values()), (report, errors if mine.valid is None else jnp.where(mine.valid, errors, 0.0))
+    return sum(terms.values()), (report, errors if seen is None else jnp.where(seen, errors, -1.0))
 
 
 def step_keys(state: TrainState) -> tuple[Array, ...]:
@@ -149,10 +223,15 @@ def step_keys(state: TrainState) -> tuple[Array, ...]:
 def gradients(parts: StepParts, state: TrainState, data: TrainingData, records):
     """Returns the loss and gradient of the global batch, equal on all devices, and more; runs in ``shard_map``."""
     keys = step_keys(state)
-    select = partial(parts.pixels.select, keys[PIXELS], state.pixel_state, step=state.step, size=parts.batch_rays)
+
+    def select(images):
+        size = parts.batch_rays
+        batch = parts.pixels.select(keys[PIXELS], state.pixel_state, images, step=state.step, size=size)
+        return batch if parts.rays == size else jax.tree.map(lambda leaf: leaf[: parts.rays], batch)
+
     drawn: Drawn = data.draw(records, select, axis=AXIS)
     weights, devices = weights_of(drawn.mine), jax.lax.axis_size(AXIS)
-    index = drawn.start + jnp.arange(parts.batch_rays // devices, dtype=jnp.int32)
+    index = drawn.start + jnp.arange(parts.rays // devices, dtype=jnp.int32)
 
     def local_loss(params):
         varying = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, AXIS, to="varying"), params)
@@ -164,6 +243,7 @@ def gradients(parts: StepParts, state: TrainState, data: TrainingData, records):
     one = jax.lax.pcast(jnp.ones(()), AXIS, to="varying")  # constants, too, must be cast before they are averaged
     report = jax.lax.pmean(jax.tree.map(lambda value: value * one, report), AXIS)
     report["overflow"] *= devices
+    report["sample_budget"] *= devices
     return loss, gradient, report, drawn.batch, (errors, drawn.start)
 
 
@@ -176,7 +256,7 @@ def train_step(parts: StepParts, state: TrainState, data: TrainingData, records)
     params, sampler_aux = parts.renderer.refresh(keys[REFRESH], params, state.sampler_aux, step=state.step)
     pixel_state = state.pixel_state
     if jax.tree.leaves(pixel_state):
-        spread = jax.lax.dynamic_update_slice_in_dim(jnp.zeros((parts.batch_rays,)), errors, start, axis=0)
+        spread = jax.lax.dynamic_update_slice_in_dim(jnp.zeros((parts.rays,)), errors, start, axis=0)
         pixel_state = parts.pixels.observe(pixel_state, batch, jax.lax.psum(spread, AXIS))
 
     # Which tensor is not finite: the gradient's leaves in order, then the loss.
@@ -202,8 +282,19 @@ def train_step(parts: StepParts, state: TrainState, data: TrainingData, records)
     return kept, metrics
 
 
+def climb(parts: StepParts, state: TrainState, metrics: dict[str, Array]) -> tuple[TrainState, dict[str, Array]]:
+    """Decides the rung of the dispatch after the next, from what this dispatch wanted."""
+    rays = rays_of_rungs(parts.batch_rays, parts.rungs)
+    wanted, budget = jnp.max(metrics["samples_wanted"]), metrics["sample_budget"][-1]
+    decided = jnp.stack([state.rung[1], next_rung(state.rung[1], wanted, budget, rays=rays)])
+    rung = jnp.where(state.first_bad_step < 0, decided, state.rung)
+    return state.replace(rung=rung), {**metrics, "decided_rung": rung[1]}
+
+
 def make_dispatch(parts: StepParts, mesh: Mesh, num_steps: int, data_specs=EVERYWHERE) -> Callable:
     """Returns the compiled ``(state, data) -> (state, {name: [num_steps]})``; the state is donated.
+
+    Where there is a ladder, the metrics also hold ``decided_rung`` [], the rung of the dispatch after the next.
 
     Args:
       parts: what the step is made of.
@@ -213,16 +304,22 @@ def make_dispatch(parts: StepParts, mesh: Mesh, num_steps: int, data_specs=EVERY
     """
 
     def steps(state: TrainState, data: TrainingData):
-        return jax.lax.scan(
+        state, metrics = jax.lax.scan(
             lambda carry, records: train_step(parts, carry, data, records), state, data.records, length=num_steps
         )
+        return climb(parts, state, metrics) if parts.rungs > 1 else (state, metrics)
+
+    def train_dispatch(state: TrainState, data: TrainingData):
+        if data.records is not None and parts.rays < parts.batch_rays:
+            data = data.replace(records=jax.tree.map(lambda leaf: leaf[:, : parts.rays], data.records))
+        return sharded(state, data)
 
     specs = (PartitionSpec(), data_specs)
     shardings = jax.tree.map(
         lambda spec: NamedSharding(mesh, spec), specs, is_leaf=lambda leaf: isinstance(leaf, PartitionSpec)
     )
     sharded = jax.shard_map(steps, mesh=mesh, in_specs=specs, out_specs=PartitionSpec())
-    return jax.jit(sharded, donate_argnums=0, in_shardings=shardings, out_shardings=shardings[0])
+    return jax.jit(train_dispatch, donate_argnums=0, in_shardings=shardings, out_shardings=shardings[0])
 
 
 def make_gradient(parts: StepParts, mesh: Mesh) -> Callable:

@@ -89,6 +89,17 @@ def test_status_of_a_run_that_was_killed_one_that_is_done_and_a_moved_one(run, c
     assert "finished" in out and "moved" in out and "1m10s" in out
 
 
+def test_status_says_stage_and_rung_where_there_are_several(run, capsys):
+    manifest = json.loads((run / "manifest.json").read_text())
+    stage = {"sampler": {"name": "occupancy"}, "rays_by_rung": [512, 1024, 2048]}
+    manifest["curriculum"] = [{"sampler": {"name": "stratified"}, "rays_by_rung": [64]}, stage]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    (run / "metrics.jsonl").write_text(json.dumps({"step": 40, "loss": 0.25, "stage": 1, "rung": 1}) + "\n")
+    assert main(["status", str(run)]) == 0
+    out = capsys.readouterr().out
+    assert "2 of 2, occupancy" in out and "2 of 3, 1,024 rays a step" in out
+
+
 def test_train_trains_evaluates_and_reports(run, monkeypatch, capsys):
     calls = []
     monkeypatch.setattr(runs, "train", lambda config, workdir, *, score: calls.append(config.train.steps))

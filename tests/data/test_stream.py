@@ -163,7 +163,7 @@ def test_sources_have_their_own_config_hash():
 def learning(*, rate: float = 0.5) -> PixelSampler:
     """A pixel sampler with a state."""
     member = PIXELS["uniform"]()
-    return member._replace(init=lambda images: {"errors": np.zeros(4, np.float32)})
+    return member._replace(init=lambda images, content=None: {"errors": np.zeros(4, np.float32)})
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,20 @@ FLAGS = [
     "--config.network.hashgrid.log2_size=9",
     "--config.parallel.devices=1",
 ]
+CURRICULUM = [
+    "--config.curriculum.stage0.until=300",
+    "--config.curriculum.stage0.sampler=stratified",
+    "--config.curriculum.stage0.downscale=2",
+    "--config.curriculum.stage1.until=700",
+    "--config.curriculum.stage1.batch_rays=32",
+    "--config.curriculum.stage2.sampler=stratified",
+    "--config.curriculum.stage2.sampler.stratified.num_samples=12",
+]
 TRAIN = "import sys; from nerfjax.cli.main import main; sys.exit(main(['train', *sys.argv[1:]]))"
 
 
-def start(workdir, sampler):
-    arguments = [*FLAGS, f"--config.sampler.name={sampler}", f"--workdir={workdir}"]
+def start(workdir, sampler, *more):
+    arguments = [*FLAGS, f"--config.sampler.name={sampler}", f"--workdir={workdir}", *more]
     return subprocess.Popen(
         [sys.executable, "-c", TRAIN, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -46,10 +55,10 @@ def finish(process, expected=0):
     return output
 
 
-def stop_after_first_checkpoint(process, workdir, number):
+def stop_after_first_checkpoint(process, workdir, number, step="*"):
     """Sends a signal as soon as a checkpoint is complete; long before the end, or the test says so."""
     deadline = time.monotonic() + 240
-    while not list(workdir.glob("checkpoints/*/SHA256SUMS")):
+    while not list(workdir.glob(f"checkpoints/{step}/SHA256SUMS")):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.005)
     os.kill(process.pid, number)
@@ -87,6 +96,26 @@ def test_b84_resumed_equals_uninterrupted_bit_for_bit(how, untouched, tmp_path):
     losses = [[(row["step"], row["loss"]) for row in each if "loss" in row] for each in rows]
     assert [step for step, _ in losses[1]] == sorted({step for step, _ in losses[1]})
     assert dict(losses[1])[STEPS] == dict(losses[0])[STEPS]
+
+
+def test_a_curriculum_stopped_in_its_second_stage_ends_in_the_same_bits(tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    finish(start(whole, "proposal", *CURRICULUM))
+    process = start(parts, "proposal", *CURRICULUM)
+    stop_after_first_checkpoint(process, parts, signal.SIGTERM, step=400)
+    finish(process, expected=75)
+    finish(start(parts, "proposal", *CURRICULUM))
+    manifest = json.loads((parts / "manifest.json").read_text())
+    assert 300 < manifest["restarts"][0]["step"] < 700
+    assert [stage["sampler"]["name"] for stage in manifest["curriculum"]] == ["stratified", "proposal", "stratified"]
+    for (path, one), (_, other) in zip(leaves(whole), leaves(parts), strict=True):
+        np.testing.assert_array_equal(one, other, err_msg=jax.tree_util.keystr(path))
+    for workdir in (whole, parts):
+        rows = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
+        assert all(row["stage"] == (row["step"] > 300) + (row["step"] > 700) and row["rung"] == 0 for row in rows)
+    # The run renders with the sampler of its last stage.
+    image = load_run(parts).render_view(load_run(parts).experiment.scene.subset("test").cameras[np.array([0])])
+    assert np.isfinite(image.color).all() and load_run(parts).experiment.stage.index == 2
 
 
 def test_a_finished_run_is_left_alone_and_more_steps_go_on(untouched, tmp_path):

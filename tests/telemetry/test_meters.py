@@ -52,21 +52,23 @@ def test_report_of_an_interval():
     time = Time()
     clock = Clock(20.0, now=time)
     with clock.running():
-        interval = Interval(clock, rays_per_step=1000)
+        interval = Interval(clock)
         with interval.compiling(2):
             time.value += 30
-        interval.add(2, {"loss": jnp.array([4.0, 2.0]), "learning_rate": jnp.array([0.3, 0.2])})
+        interval.add(2, {"loss": jnp.array([4.0, 2.0]), "learning_rate": jnp.array([0.3, 0.2])}, 500)
         with interval.waiting_for_data():
             time.value += 1
         time.value += 3
-        interval.add(4, {"loss": jnp.array([3.0, 3.0, 3.0, 0.0]), "learning_rate": jnp.array([0.1, 0.1, 0.1, 0.05])})
+        rates = jnp.array([0.1, 0.1, 0.1, 0.05])
+        interval.add(4, {"loss": jnp.array([3.0, 3.0, 3.0, 0.0]), "learning_rate": rates}, 1000)
         report = interval.report(6, 46)
         assert report["loss"] == 2.5 and math.isclose(report["learning_rate"], 0.05, rel_tol=1e-6)
-        # Four steps in four seconds, beside the compilation and its first dispatch.
+        assert report["rays_per_step"] == 5000 / 6
+        # Four steps of 1000 rays in four seconds, beside the compilation and its first dispatch.
         assert report["rays_per_second"] == 1000 and report["data_wait"] == 0.25
         assert report["eta_seconds"] == 40 and report["seconds"] == 54.0 and report["compile_seconds"] == 30
         time.value += 8
-        interval.add(4, {"loss": jnp.ones(4)})
+        interval.add(4, {"loss": jnp.ones(4)}, 1000)
         report = interval.report(10, 46)
         assert report["rays_per_second"] == 500 and "compile_seconds" not in report
         assert 36 < report["eta_seconds"] < 72  # smoothed between one and two seconds a step
@@ -76,14 +78,14 @@ def test_an_interval_of_nothing_but_compilation_has_a_finite_rate():
     time = Time()
     clock = Clock(now=time)
     with clock.running():
-        interval = Interval(clock, rays_per_step=10)
+        interval = Interval(clock)
         with interval.compiling(5):
             time.value += 10
-        interval.add(5, {"loss": jnp.ones(5)})
+        interval.add(5, {"loss": jnp.ones(5)}, 10)
         report = interval.report(5, 10)
         assert report["rays_per_second"] == 5 and report["eta_seconds"] == 10
         time.value += 1
-        interval.add(5, {"loss": jnp.ones(5)})
+        interval.add(5, {"loss": jnp.ones(5)}, 10)
         assert interval.report(10, 20)["eta_seconds"] == 2  # the compilation is forgotten
 
 

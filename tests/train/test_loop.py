@@ -11,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+import types
 from typing import Any
 
 import jax
@@ -45,7 +46,7 @@ class Toy:
     def __init__(self, bad_at: int = -1):
         self.bad_at, self.made, self.called = bad_at, [], []
 
-    def dispatch_for(self, count: int):
+    def dispatch_for(self, count: int, rung: int = 0):
         self.made.append(count)
 
         def one(state: ToyState, data):
@@ -87,9 +88,13 @@ DATA = jnp.float32(0.5)
 
 
 def run(toy: Toy | None = None, *, total_steps: int, state: ToyState | None = None, **options) -> ToyState:
-    options = dict(steps_per_dispatch=5, rays_per_step=100, log_every=10, feed=lambda step, count: DATA) | options
-    state = initial_state() if state is None else state
-    return fit(state=state, dispatch_for=(toy or Toy()).dispatch_for, total_steps=total_steps, **options)
+    options = dict(steps_per_dispatch=5, log_every=10) | options
+    feed, names = options.pop("feed", lambda step, count: DATA), options.pop("tensor_names", ())
+    stage = types.SimpleNamespace(
+        index=0, begin=0, end=total_steps, rays=(100,), feed=feed, tensor_names=names,
+        dispatch_for=(toy or Toy()).dispatch_for,
+    )  # fmt: skip
+    return fit(state=initial_state() if state is None else state, stages=[stage], **options)
 
 
 def test_steps_that_are_no_multiple_of_the_dispatch_are_done_exactly():
