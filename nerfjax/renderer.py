@@ -19,6 +19,7 @@ from jax.typing import ArrayLike
 
 from nerfjax.background import Background
 from nerfjax.geometry.rays import cast_points, rays_from_pixels, rays_in_box
+from nerfjax.numerics import segment_sum
 from nerfjax.samplers.base import Sampler, SamplerState
 from nerfjax.types import (
     Array,
@@ -35,6 +36,8 @@ from nerfjax.types import (
 from nerfjax.volume import composite, packed_composite, packed_weights_from_density, weights_from_density
 
 CHUNK_MAX, CHUNK_MIN = 8192, 64
+TRANSMITTANCE_MIN = 1e-4  # below this nothing shows in 8 bits: instant-ngp's bound
+ROUNDS_MAX = 1024
 
 
 class RenderedRays(NamedTuple):
@@ -46,11 +49,19 @@ class RenderedRays(NamedTuple):
 
 
 class RenderedImage(NamedTuple):
-    """A whole image on the host: ``color`` [H, W, 3] in [0, 1], ``accumulation`` [H, W], ``depth`` [H, W] (world)."""
+    """A whole image on the host.
+
+    Attributes:
+      color: [H, W, 3] in [0, 1].
+      accumulation: [H, W] opacity.
+      depth: [H, W] expected distance, world units.
+      evaluations: of the main field, mean over the pixels.
+    """
 
     color: np.ndarray
     accumulation: np.ndarray
     depth: np.ndarray
+    evaluations: float = 0.0
 
 
 class Renderer(NamedTuple):
@@ -199,7 +210,8 @@ def make_image_renderer(
     """Returns ``render_image(params, aux, camera, camera_index, step) -> RenderedImage`` of a one-camera ``Cameras``.
 
     Images are rendered in chunks of one size, the largest power of two up to ``CHUNK_MAX`` whose temporaries, by the
-    compiler's own account, fit into ``memory_bytes``; it is compiled once.
+    compiler's own account, fit into ``memory_bytes``; it is compiled once. The rays of packed samplers are rendered in
+    rounds (``render_wavefront``).
 
     Args:
       renderer: made with a deterministic sampler.
@@ -213,8 +225,15 @@ def make_image_renderer(
         rays = camera_rays(geometry, camera, jnp.zeros_like(flat), row, column, flat)
         rays = rays.replace(camera_index=jnp.broadcast_to(camera_index, flat.shape))
         background_color = renderer.background.color(params["background"], rays)
-        final = renderer.render(jax.random.key(0), params, aux, rays, background_color, step=step).final
-        return final.color, final.accumulation, final.depth
+        lane = start + jnp.arange(chunk, dtype=jnp.int32)
+        inside = lane < camera.size[0, 0] * camera.size[0, 1]
+        march = functools.partial(renderer.render, jax.random.key(0), params, aux, step=step)
+        if is_packed(jax.eval_shape(march, rays, background_color)):
+            rays = rays.replace(far=jnp.where(inside, rays.far, rays.near))
+            return render_wavefront(march, rays, background_color)
+        rendered = march(rays, background_color)
+        spent = rendered.info.evaluations * jnp.sum(inside)
+        return rendered.final.color, rendered.final.accumulation, rendered.final.depth, spent
 
     compiled: dict[Any, tuple[int, Callable]] = {}
 
@@ -236,11 +255,76 @@ def make_image_renderer(
         fixed = (params, aux, jax.tree.map(jnp.asarray, camera), jnp.int32(camera_index))
         chunk, program = compile_for(*fixed, jnp.int32(0), jnp.int32(step))
         chunks = [program(*fixed, jnp.int32(start), jnp.int32(step)) for start in range(0, width * height, chunk)]
-        maps = [
-            np.concatenate([np.asarray(part) for part in parts])[: width * height]
-            for parts in zip(*chunks, strict=True)
-        ]
+        *maps, spent = zip(*chunks, strict=True)
+        maps = [np.concatenate([np.asarray(part) for part in parts])[: width * height] for parts in maps]
         color, accumulation, depth = (values.reshape(height, width, *values.shape[1:]) for values in maps)
-        return RenderedImage(color, accumulation, depth)
+        evaluations = float(np.sum([np.asarray(part) for part in spent])) / (width * height)
+        return RenderedImage(color, accumulation, depth, evaluations)
 
     return render_image
+
+
+def is_packed(rendered: RenderedRays) -> bool:
+    """Whether a rendering has a ragged number of intervals per ray."""
+    return isinstance(rendered.final.intervals, PackedIntervals)
+
+
+class _Wave(NamedTuple):
+    """What has been rendered of N rays up to ``near``: colour without background, depth without what is behind."""
+
+    near: Array
+    color: Array
+    depth: Array
+    transmittance: Array
+    spent: Array
+    rounds: Array
+
+
+def render_wavefront(
+    march: Callable[[Rays, Array], RenderedRays], rays: Rays, background_color: Array
+) -> tuple[Array, Array, Array, Array]:
+    """Renders rays in rounds, each of which goes on where the last one ended.
+
+    A ray lives until its intervals are used up or its transmittance falls below ``TRANSMITTANCE_MIN``. One that does
+    not is an empty ray (near = far), which takes no slots, so that all of a round's go to rays that need them.
+
+    Args:
+      march: ``(rays, background [N, 3]) -> RenderedRays`` with packed intervals.
+      rays: of batch shape [N]; those with near >= far are not rendered.
+      background_color: [N, 3].
+
+    Returns:
+      (colour [N, 3], accumulation [N], depth [N], evaluations of the main field of all rays together).
+    """
+    count = rays.near.shape[0]
+
+    def go_on(wave: _Wave) -> Array:
+        return jnp.any(wave.near < rays.far) & (wave.rounds < ROUNDS_MAX)
+
+    def advance(wave: _Wave) -> _Wave:
+        rendered = march(rays.replace(near=wave.near), jnp.zeros_like(background_color))
+        final, info = rendered.final, rendered.info
+        depth = segment_sum(final.weights * final.intervals.t_mid, final.intervals.ray, count)
+        transmittance = wave.transmittance * jnp.maximum(1.0 - final.accumulation, 0.0)
+        return _Wave(
+            near=jnp.where(transmittance >= TRANSMITTANCE_MIN, info.t_end, rays.far),
+            color=wave.color + wave.transmittance[:, None] * final.color,
+            depth=wave.depth + wave.transmittance * depth,
+            transmittance=transmittance,
+            spent=wave.spent + info.evaluations * count,
+            rounds=wave.rounds + 1,
+        )
+
+    zero = jnp.zeros_like(rays.near)
+    start = _Wave(
+        near=rays.near,
+        color=jnp.zeros_like(background_color),
+        depth=zero,
+        transmittance=zero + 1.0,
+        spent=jnp.zeros((), jnp.float32),
+        rounds=jnp.zeros((), jnp.int32),
+    )
+    wave = jax.lax.while_loop(go_on, advance, start)
+    color = wave.color + wave.transmittance[:, None] * background_color
+    depth = wave.depth + wave.transmittance * rays.far
+    return color, 1.0 - wave.transmittance, depth, wave.spent

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from flax import struct
 
 Array = jax.Array
+GEOMETRY_POINTS = 20_000
 
 # In the order of their numbers in ``Cameras.model``: add at the end only.
 CAMERA_MODELS = (
@@ -97,6 +98,7 @@ class Rays:
       footprint: [...] radius of the pixel's cone at t = 1 (for ``orthographic``: the constant radius).
       camera_index: [...] int32 index of the training image; -1 when there is none.
       index: [...] int32 position in the GLOBAL batch; the ray's randomness depends on nothing else.
+      depth_prior: [...] measured distance along the ray, world units, 0 where unknown; None where nothing is measured.
     """
 
     origins: Array
@@ -106,6 +108,7 @@ class Rays:
     footprint: Array
     camera_index: Array
     index: Array
+    depth_prior: Any = None
 
 
 @struct.dataclass
@@ -152,6 +155,7 @@ class PackedIntervals:
       ray: [M] int32 ray of the slot; ``num_rays`` in padding.
       start, count: [N] int32 first slot and number of slots of each ray.
       overflow: [] int32 number of intervals that did not fit and were left out.
+      t_point: [M] where in each interval a point field is evaluated, or None for the midpoints (as in ``Intervals``).
     """
 
     t0: Array
@@ -160,6 +164,7 @@ class PackedIntervals:
     start: Array
     count: Array
     overflow: Array
+    t_point: Any = None
 
     @property
     def t_mid(self) -> Array:
@@ -168,8 +173,8 @@ class PackedIntervals:
 
     @property
     def t_eval(self) -> Array:
-        """[M] where a point field is evaluated: the midpoints."""
-        return self.t_mid
+        """[M] where a point field is evaluated."""
+        return self.t_mid if self.t_point is None else self.t_point
 
     @property
     def t_delta(self) -> Array:
@@ -209,6 +214,7 @@ class SceneGeometry:
       cameras: the training cameras.
       spacing: static; name of the s-t warp that suits the scene ("linear" for bounded ones).
       bounded: static; whether ``box`` holds everything.
+      points: [P, 3] sparse points of the capture, world units, at most ``GEOMETRY_POINTS``; None where it has none.
     """
 
     box: Array
@@ -217,6 +223,7 @@ class SceneGeometry:
     cameras: Cameras
     spacing: str = struct.field(pytree_node=False, default="linear")
     bounded: bool = struct.field(pytree_node=False, default=True)
+    points: Any = None
 
 
 @struct.dataclass

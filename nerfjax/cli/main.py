@@ -22,6 +22,7 @@ VERBS = {
     "eval": "render the test views and measure them",
     "render": "render a camera path to a video",
     "status": "say where a run stands",
+    "compare": "set runs side by side and rank what is comparable",
     "bench": "measure the speed of a part",
 }
 HELP = f"""usage: nerfjax VERB ...   (nerfjax VERB --help explains a verb)

@@ -98,7 +98,9 @@ def intervals_from_edges(how: Placement, key: Array, rays: Rays, s: Array) -> In
     return Intervals(t=t, s=s, t_point=jnp.minimum(t[..., :-1] + fraction * (t[..., 1:] - t[..., :-1]), t[..., 1:]))
 
 
-def dense_info(rays: Rays, *, evaluations: int, levels: tuple = (), proposal_evaluations: int = 0) -> SamplerInfo:
+def dense_info(
+    rays: Rays, *, evaluations: float | int, levels: tuple = (), proposal_evaluations: int = 0
+) -> SamplerInfo:
     """Returns the report of a sampler with the same number of intervals on every ray, up to ``rays.far``."""
     return SamplerInfo(
         levels=levels,

@@ -12,15 +12,12 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from nerfjax import losses, stepfun
-from nerfjax.errors import UserError
-from nerfjax.geometry.rays import cast_points
+from nerfjax import stepfun
 from nerfjax.samplers import placement
 from nerfjax.samplers.base import DensityFn, DensityNetwork, Sampler, SamplerState, no_refresh
+from nerfjax.samplers.rounds import init_networks, interlevel_loss, propose, rounds_of
+from nerfjax.samplers.shaping import Shaping, check_shaping, shaped
 from nerfjax.types import Array, Intervals, Level, Rays, Rendering, SamplerInfo, SceneGeometry
-from nerfjax.volume import weights_from_density
-
-INTERLEVEL = ("mipnerf360", "antialiased")
 
 
 def proposal(
@@ -76,41 +73,21 @@ def proposal(
     Raises:
       UserError: an option is not valid.
     """
-    networks, rounds = tuple(networks), tuple(num_proposal)
-    for count in rounds:
-        placement.check_counts(num_proposal=count)
+    rounds = rounds_of(
+        networks=networks, num_proposal=num_proposal, opaque_end=opaque_end, update_after=update_after,
+        update_every=update_every, interlevel=interlevel, interlevel_weight=interlevel_weight,
+        pulse_widths=pulse_widths,
+    )  # fmt: skip
     placement.check_counts(num_final=num_final)
-    placement.check_name("interlevel", interlevel, INTERLEVEL)
-    _check_rounds(networks, rounds, pulse_widths if interlevel == "antialiased" else None)
     how = placement.placement(spacing=spacing, jitter=jitter, randomize=randomize, deterministic=deterministic)
+    shaping = check_shaping(Shaping(False, dilation_bias, dilation_multiplier, anneal_steps, anneal_slope, padding))
 
     def init(key: Array, geometry: SceneGeometry) -> SamplerState:
-        keys = jax.random.split(key, max(len(networks), 1))
-        params = tuple(network.init(k, geometry) for network, k in zip(networks, keys, strict=False))
-        return SamplerState(params=params, aux={})
-
-    def propose(params, rays: Rays, intervals: Intervals, network: int, step) -> Array:
-        points = cast_points(rays, intervals)
-        apply = networks[network].apply
-        if update_every == 1:
-            return apply(params[network], points.positions, points.radius)
-        update = (step < update_after) | (step % update_every == 0)
-
-        def frozen(params, positions, radius):
-            return apply(jax.lax.stop_gradient(params), positions, radius)
-
-        return jax.lax.cond(update, apply, frozen, params[network], points.positions, points.radius)
+        return SamplerState(params=init_networks(rounds, key, geometry), aux={})
 
     def next_edges(key: Array, rays: Rays, level: Level, count: int, product: int, step) -> Array:
-        s, weights = level.intervals.s, jax.lax.stop_gradient(level.weights)
-        dilation = dilation_bias + dilation_multiplier / product
-        if dilation > 0.0:
-            s, weights = stepfun.dilate(s, weights, dilation, domain=(0.0, 1.0))
-        if anneal_steps > 0:
-            weights = stepfun.anneal(weights, jnp.asarray(step, jnp.float32) / anneal_steps, slope=anneal_slope)
-        edges = stepfun.sample_intervals(
-            placement.draw_jitter(how, key, rays, count), s, weights, count, padding=padding
-        )
+        s, weights = shaped(shaping, level.intervals.s, level.weights, intervals=product, step=step)
+        edges = stepfun.sample_intervals(placement.draw_jitter(how, key, rays, count), s, weights, count)
         if not cover:
             return edges
         ends = jnp.zeros_like(edges[..., :1]), jnp.ones_like(edges[..., -1:])
@@ -120,44 +97,21 @@ def proposal(
         key: Array, state: SamplerState, rays: Rays, density_fn: DensityFn, *, step
     ) -> tuple[Intervals, SamplerInfo]:
         del density_fn
-        counts = (*rounds, num_final)
+        counts = (*rounds.counts, num_final)
         key_first, *keys = jax.random.split(key, 2 * len(counts))
         edges, levels = placement.uniform_edges(how, key_first, rays, counts[0]), []
-        for k in range(len(rounds)):
+        for k in range(len(rounds.counts)):
             intervals = placement.intervals_from_edges(how, keys[2 * k], rays, edges)
-            density = propose(state.params, rays, intervals, min(k, len(networks) - 1), step)
-            weights = weights_from_density(density, intervals.t_delta, opaque_end=opaque_end)
-            levels.append(Level(intervals=intervals, weights=weights))
+            levels.append(propose(rounds, state.params, rays, intervals, k, step))
             edges = next_edges(keys[2 * k + 1], rays, levels[-1], counts[k + 1], math.prod(counts[: k + 1]), step)
         intervals = placement.intervals_from_edges(how, keys[-1], rays, edges)
-        info = placement.dense_info(rays, evaluations=num_final, proposal_evaluations=sum(rounds), levels=tuple(levels))
+        info = placement.dense_info(
+            rays, evaluations=num_final, proposal_evaluations=sum(rounds.counts), levels=tuple(levels)
+        )
         return intervals, info
 
     def loss(info: SamplerInfo, rendering: Rendering, *, step) -> dict[str, Array]:
         del step
-        if not info.levels:
-            return {}
-        final = rendering.intervals.s, jax.lax.stop_gradient(rendering.weights)
-        total = jnp.zeros((), jnp.float32)
-        for k, level in enumerate(info.levels):
-            envelope = level.intervals.s, level.weights
-            if interlevel == "antialiased":
-                total += losses.interlevel_antialiased(final, envelope, half_width=pulse_widths[k])
-            else:
-                total += losses.interlevel(final, envelope)
-        return {"interlevel": interlevel_weight * total}
+        return interlevel_loss(rounds, info, rendering, spacing=spacing)
 
     return Sampler(init=init, sample=sample, refresh=no_refresh, loss=loss)
-
-
-def _check_rounds(networks: tuple, rounds: tuple, pulse_widths: Sequence[float] | None) -> None:
-    if rounds and len(networks) not in (1, len(rounds)):
-        raise UserError(
-            "the number of proposal networks fits neither one for all rounds nor one for each",
-            field="networks", found=len(networks), expected=f"1 or {len(rounds)}",
-        )  # fmt: skip
-    if pulse_widths is not None and len(pulse_widths) < len(rounds):
-        raise UserError(
-            "the anti-aliased interlevel loss needs a pulse width for each round",
-            field="pulse_widths", found=len(pulse_widths), expected=len(rounds),
-        )  # fmt: skip

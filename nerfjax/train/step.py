@@ -119,26 +119,23 @@ class Weights(NamedTuple):
     """Weights of a device's pixels, each of mean 1 over the global batch.
 
     Attributes:
-      color: [n] of the colour loss: the pixel sampler's, 0 where masked.
-      valid: [n] of what is reported of colour: 0 where masked, else equal; None where no image has a mask.
+      color: [n] of the colour loss and of the reported error: the pixel sampler's, 0 where masked.
       depth: [n] of the depth loss: 0 where masked or unknown; None where no depth is wanted.
     """
 
     color: Array
-    valid: Array | None
     depth: Array | None
 
 
 def weights_of(mine: Targets) -> Weights:
     """Returns the weights of this device's pixels; runs in ``shard_map``."""
-    color, valid, depth = mine.pixels.weight, None, None
+    color, depth = mine.pixels.weight, None
     if mine.valid is not None:
-        valid = mean_one(mine.valid.astype(jnp.float32), AXIS)
         color = mean_one(mine.pixels.weight * mine.valid.astype(jnp.float32), AXIS)
     if mine.depth is not None:
         known = mine.depth > 0
         depth = mean_one((known if mine.valid is None else known & mine.valid).astype(jnp.float32), AXIS)
-    return Weights(color, valid, depth)
+    return Weights(color, depth)
 
 
 def without_cut(weights: Weights, covered: Array) -> Weights:
@@ -150,8 +147,7 @@ def without_cut(weights: Weights, covered: Array) -> Weights:
         before, after = jax.lax.psum(jnp.stack([jnp.sum(weight), jnp.sum(weight * kept)]), AXIS)
         return weight * kept * (before / jnp.maximum(after, 1e-6))
 
-    valid = jnp.ones_like(weights.color) if weights.valid is None else weights.valid
-    return Weights(taken(weights.color), taken(valid), None if weights.depth is None else taken(weights.depth))
+    return Weights(taken(weights.color), None if weights.depth is None else taken(weights.depth))
 
 
 def covered_rays(rendered: RenderedRays, rays: Rays) -> Array | None:
@@ -204,7 +200,7 @@ def batch_loss(
     errors = jnp.mean((rendered.final.color - target) ** 2, axis=-1)
     report = {
         **{f"loss/{name}": value for name, value in terms.items()},
-        "mse": jnp.mean(errors if weights.valid is None else errors * weights.valid),
+        "mse": jnp.mean(errors * weights.color),
         "samples_per_ray": rendered.info.evaluations,
         "proposal_samples_per_ray": rendered.info.proposal_evaluations,
         "overflow": rendered.info.overflow.astype(jnp.float32),
