@@ -20,6 +20,7 @@ SIMPLEST = "stratified"
 sys.path.insert(0, str(ROOT / "tests" / "conformance"))
 pytest.register_assert_rewrite(SUITE)
 suite = importlib.import_module(SUITE)
+rows = importlib.import_module("sampler_rows")
 
 
 def example() -> str:
@@ -77,6 +78,6 @@ def test_the_whole_suite_is_run():
 @pytest.mark.parametrize(("test", "arguments"), cases())
 def test_the_example_conforms(monkeypatch, two_zones, test, arguments):
     monkeypatch.setitem(suite.SAMPLERS, "two_zones", two_zones)
-    row = suite.Row("two_zones", lambda n, **options: suite.SAMPLERS["two_zones"](num_samples=n, **options))
+    row = rows.Row("two_zones", lambda n, **options: suite.SAMPLERS["two_zones"](num_samples=n, **options))
     monkeypatch.setitem(suite.ROWS, "two_zones", row)
     test("two_zones", **arguments)

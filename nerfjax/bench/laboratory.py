@@ -24,7 +24,7 @@ from nerfjax.bench.references import make_reference, point_density
 from nerfjax.bench.warmup import FULL_WARMUP, Warmup, WarmupProgram, WarmupSizes, make_warmup, warm_up
 from nerfjax.geometry.rays import cast_points
 from nerfjax.samplers import Sampler, SamplerState
-from nerfjax.types import Array, Rays, SceneGeometry
+from nerfjax.types import Array, PackedIntervals, Rays, SceneGeometry
 
 WARM_BUDGET = 32  # of the sampler by which networks are fitted
 RAYS_TIMED = 4096
@@ -93,7 +93,9 @@ class Laboratory:
         self._keys = jax.random.split(jax.random.key(7), sizes.keys)
         self._probes: dict[Any, Probe] = {}
         self._warmups: dict[Any, Warmup] = {}
-        self._ready: dict[Any, Ready] = {}
+        self._results: dict[Any, tuple[Ready, Quality]] = {}
+        self._wanted: dict[Any, float] = {}
+        self._packed: dict[str, bool] = {}
         self._costs: dict[Any, RenderingCost] = {}
         self._donors: dict[str, list[Warmup]] = {}
 
@@ -119,48 +121,59 @@ class Laboratory:
           budget: evaluations of the main field per ray.
           scene: one of the laboratory's.
         """
+        return self._measured(name, budget, scene)[0]
+
+    def quality(self, name: str, budget: int, scene: str) -> Quality:
+        """Measures a sampler, made ready, on a scene's reference."""
+        return self._measured(name, budget, scene)[1]
+
+    def _measured(self, name: str, budget: int, scene: str) -> tuple[Ready, Quality]:
         key = name, budget, scene
-        if key not in self._ready:
+        if key not in self._results:
             find = self._stepping if RECIPES[name].steps else self._steady
-            self._ready[key] = find(name, budget, scene)
-        return self._ready[key]
+            self._results[key] = find(name, budget, scene)
+        return self._results[key]
 
-    def _steady(self, name: str, budget: int, scene: str) -> Ready:
-        return Ready(self._probe(name, budget, scene).sampler, self.warmup(name, scene).state, 1.0)
+    def _steady(self, name: str, budget: int, scene: str) -> tuple[Ready, Quality]:
+        ready = Ready(self._probe(name, budget, scene).sampler, self.warmup(name, scene).state, 1.0)
+        return ready, self.measure(name, budget, scene, ready)
 
-    def _stepping(self, name: str, budget: int, scene: str) -> Ready:
+    def _stepping(self, name: str, budget: int, scene: str) -> tuple[Ready, Quality]:
         reference, state, notch = self.references[scene], self.warmup(name, scene).state, 0
-        wanted = self._probe(name, ROOMY, scene).count(self._keys[:1], state, reference)[0]
+        if (name, scene) not in self._wanted:
+            self._wanted[name, scene] = float(self._probe(name, ROOMY, scene).count(self._keys[0], state, reference))
+        wanted = self._wanted[name, scene]
         for trial in range(TRIES):
-            notches = int(np.floor(np.log(budget / max(float(wanted), 1e-3)) / np.log(NOTCH)))
+            notches = int(np.floor(np.log(budget / max(wanted, 1e-3)) / np.log(NOTCH)))
             notch = int(np.clip(notch + (min(notches, -1) if trial else notches), *NOTCHES))
-            scale = NOTCH**notch
-            probe = self._probe(name, budget, scene, scale=scale)
+            probe = self._probe(name, budget, scene, scale=NOTCH**notch)
             # Which cells count as occupied depends on the length of the steps: the grid is looked through once more.
             refresh, stepped = probe.warmup.refresh, state
             if refresh is not None:
                 stepped = refresh(jax.random.key(9), state, reference, jnp.int32(0))
-            evaluations, overflow = probe.count(self._keys, stepped, reference)
-            if overflow == 0 or notch == NOTCHES[0]:
+            ready = Ready(probe.sampler, stepped, NOTCH**notch)
+            quality = self.measure(name, budget, scene, ready)
+            if quality.overflow == 0.0 or notch == NOTCHES[0]:
                 break
-            wanted = evaluations + overflow / reference.rays.near.shape[0]
-        return Ready(probe.sampler, stepped, scale)
+            wanted = quality.evaluations + quality.overflow / reference.rays.near.shape[0]
+        return ready, quality
 
-    def quality(self, name: str, budget: int, scene: str) -> Quality:
-        """Measures a sampler on a scene's reference."""
-        ready, reference = self.ready(name, budget, scene), self.references[scene]
-        measure = self._probe(name, budget, scene, scale=ready.scale).measure
+    def measure(self, name: str, budget: int, scene: str, ready: Ready) -> Quality:
+        """Measures a sampler in a given state on a scene's reference."""
+        measure, reference = self._probe(name, budget, scene, scale=ready.scale).measure, self.references[scene]
         return quality_from(measure(self._keys, ready.state, reference, jnp.int32(MANY_STEPS)), reference)
 
     def cost(self, name: str, budget: int, scene: str) -> RenderingCost:
-        """Times a sampler's rendering, once for all scenes of the same geometry.
+        """Times a sampler's rendering, on the first scene that asks for it.
 
-        The number of intervals, dense or packed, is static and the same on all of them; only how often a marching loop
-        turns depends on the scene.
+        A dense sampler does the same on every scene. The number of packed intervals is static, too, and the same on all
+        scenes of one geometry; only how often a marching loop turns depends on the scene.
         """
-        key, sizes = (name, budget, self._geometries[scene]), self.sizes
+        ready, sizes = self.ready(name, budget, scene), self.sizes
+        if name not in self._packed:
+            self._packed[name] = _is_packed(ready, self.references[scene].rays)
+        key = name, budget, self._geometries[scene] if self._packed[name] else ""
         if key not in self._costs:
-            ready = self.ready(name, budget, scene)
             cost = rendering_cost(ready.sampler, ready.state, scene, rays=sizes.timed_rays, repeats=sizes.repeats)
             share = RAYS_TIMED / sizes.timed_rays
             peak = None if cost.peak_bytes is None else int(cost.peak_bytes * share)
@@ -177,21 +190,27 @@ class Laboratory:
         return self._probes[key]
 
 
-def _make_count(sampler: Sampler) -> Callable[..., tuple[Array, Array]]:
-    """Returns ``(keys, state, reference) -> (evaluations per ray, mean overflow)``."""
+def _make_count(sampler: Sampler) -> Callable[..., Array]:
+    """Returns the compiled ``(key, state, reference) -> evaluations per ray``."""
 
     @jax.jit
-    def count(keys: Array, state: SamplerState, reference) -> tuple[Array, Array]:
+    def count(key: Array, state: SamplerState, reference) -> Array:
         def density_fn(rays: Rays, intervals, *, level: int) -> Array:
             return point_density(reference.rows, cast_points(rays, intervals).positions, rays.near)
 
-        def one(key: Array) -> tuple[Array, Array]:
-            info = sampler.sample(key, state, reference.rays, density_fn, step=jnp.int32(MANY_STEPS))[1]
-            return info.evaluations, info.overflow.astype(jnp.float32)
-
-        return jax.tree.map(jnp.mean, jax.lax.map(one, keys))
+        return sampler.sample(key, state, reference.rays, density_fn, step=jnp.int32(MANY_STEPS))[1].evaluations
 
     return count
+
+
+def _is_packed(ready: Ready, rays: Rays) -> bool:
+    def sample(state: SamplerState, rays: Rays):
+        def density_fn(rays: Rays, intervals, *, level: int) -> Array:
+            return jnp.zeros_like(intervals.t_mid)
+
+        return ready.sampler.sample(jax.random.key(0), state, rays, density_fn, step=jnp.int32(0))[0]
+
+    return isinstance(jax.eval_shape(sample, ready.state, rays), PackedIntervals)
 
 
 def _digest(geometry: SceneGeometry) -> str:

@@ -18,7 +18,7 @@ from nerfjax.types import DensityNetwork, SceneGeometry
 
 BUDGETS = (8, 16, 32, 64, 128, 256)
 # Shared by all rounds: a second network would have to be fitted, and paid for, to the same density.
-NETWORK = dict(levels=5, features=2, log2_size=16, base_resolution=16, max_resolution=128, width=16)
+NETWORK = dict(levels=4, features=2, log2_size=16, base_resolution=16, max_resolution=128, width=16)
 ANNEAL = 100  # steps
 FIRST = 128  # even steps that look at the grid
 

@@ -7,29 +7,36 @@ import json
 import sys
 
 EPILOG = """\
-data: batches and megabytes per second of resident images, streamed views and
-streamed rays, and what the training step of the config needs.
+nerfjax bench SUBJECT --help explains a subject.
 
-samplers: on the procedural scenes, whose integrals are known exactly: error of
-colour, bias and deviation over keys, where the points lie, evaluations, time
-and memory of every sampler at every budget. Minutes on two CPU cores; less
-with fewer scenes, samplers or budgets.
-
-examples:
-  nerfjax bench data --config=nerfjax --config.scene.source=captures/fox \\
-    --config.scene.downscale=4
+example:
   nerfjax bench samplers --scenes=wires,landscape --budgets=16,32,64 --out=plots
 """
+SUBJECTS = {
+    "data": (
+        "the sources of training data against the step's need",
+        "Batches and megabytes per second of resident images, streamed views and streamed\n"
+        "rays, and what the training step of the config (--config.KEY=VALUE …) needs.",
+    ),
+    "samplers": (
+        "every sampler at equal cost, against exact integrals",
+        "On the procedural scenes, whose integrals are known exactly: error of colour, bias\n"
+        "and deviation over keys, where the points lie, evaluations, time and memory of every\n"
+        "sampler at every budget. Minutes on two CPU cores; less with fewer scenes, samplers\n"
+        "or budgets.",
+    ),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the verb's arguments."""
-    parser.add_argument("subject", choices=("data", "samplers"), help="what to measure")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
-    data = parser.add_argument_group("data")
+    """Adds the verb's subjects and their arguments."""
+    subjects = parser.add_subparsers(dest="subject", required=True, metavar="SUBJECT")
+    made = {name: subjects.add_parser(name, help=line, description=text) for name, (line, text) in SUBJECTS.items()}
+    for subject in made.values():
+        subject.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    data, samplers = made["data"], made["samplers"]
     data.add_argument("--config", default="nerfjax", metavar="NAME", help="a config file, or a shipped one's name")
     data.add_argument("--seconds", type=float, default=2.0, help="time for each measurement (default: 2)")
-    samplers = parser.add_argument_group("samplers")
     samplers.add_argument("--scenes", type=_names, metavar="A,B", help="procedural scenes (default: all)")
     samplers.add_argument("--samplers", type=_names, metavar="A,B", help="samplers (default: all)")
     samplers.add_argument(

@@ -11,7 +11,6 @@ data set goes to the cache ($NERFJAX_CACHE), where training finds it.
 
 example:
   nerfjax prepare captures/fox --out=prepared/fox --downscale=4
-  nerfjax prepare captures/scan65 --options=masks=background
 """
 
 
@@ -20,7 +19,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="SOURCE", help="a capture: a folder or a file")
     parser.add_argument("--out", type=pathlib.Path, metavar="DIR", help="the data set's folder")
     parser.add_argument("--format", default="auto", metavar="NAME", help="the capture's format (default: auto)")
-    parser.add_argument("--convention", default="auto", choices=("auto", "opengl", "opencv"), help="the cameras' axes")
+    parser.add_argument(
+        "--convention",
+        default="auto",
+        choices=("auto", "opengl", "opencv"),
+        metavar="NAME",
+        help="the cameras' axes: opengl or opencv",
+    )
     parser.add_argument("--options", default="", metavar="KEY=VALUE,…", help="what the format's reader is told")
     parser.add_argument("--downscale", type=float, default=1, metavar="N", help="make images smaller")
     parser.add_argument("--holdout", type=int, default=8, metavar="N", help="test on every n-th image")

@@ -17,7 +17,7 @@ from nerfjax.samplers.gaps import Ladder, packed_edges
 from nerfjax.samplers.placement import Placement
 from nerfjax.types import Array, PackedIntervals, Rays, zeros_int
 
-SCORE_MIN = 1e-30
+SCORE_MIN, SCORE_MAX = 1e-30, 1e30  # the reciprocal of the highest score is a number, too
 SUM_BITS = 30  # the sum of all quantized scores stays below 2^30
 # A share of the total may be rounded up; then the whole parts could sum to more than there is.
 ROUNDING = 1.0 - 1e-6
@@ -39,7 +39,7 @@ def allocate(
     sum does not depend on their order: neither do the counts depend on the order of the rays.
 
     Args:
-      scores: [N] not negative; what is not finite counts as 0. All zero counts as all equal.
+      scores: [N] not negative, up to 1e30; what is not finite counts as 0. All zero counts as all equal.
       index: [N] int32, different for each ray.
       total: static, at least N * minimum.
       minimum: static, 0 or more.
@@ -50,7 +50,7 @@ def allocate(
     """
     rays = scores.shape[0]
     spare = total - rays * minimum
-    scores = jnp.where(jnp.isfinite(scores), jnp.maximum(scores, 0.0), 0.0)
+    scores = jnp.where(jnp.isfinite(scores), jnp.clip(scores, 0.0, SCORE_MAX), 0.0)
     highest = jnp.max(scores)
     unit = 2.0 ** min(SUM_BITS - rays.bit_length(), 24)
     whole = jnp.where(highest > SCORE_MIN, jnp.round(scores / jnp.maximum(highest, SCORE_MIN) * unit), unit)

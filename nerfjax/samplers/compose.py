@@ -46,7 +46,7 @@ def compose(
     num_first: int = 128,
     num_proposal: Sequence[int] = (64,),
     num_final: int = 32,
-    quiet: float = 1e-3,
+    quiet: float = 1e-4,
     uniform_share: float = 0.1,
     depth_share: float = 0.25,
     depth_width: float = 0.03,
