@@ -96,6 +96,7 @@ class Laboratory:
         self._results: dict[Any, tuple[Ready, Quality]] = {}
         self._wanted: dict[Any, float] = {}
         self._packed: dict[str, bool] = {}
+        self._refreshes: dict[Any, Callable[..., SamplerState] | None] = {}
         self._costs: dict[Any, RenderingCost] = {}
         self._donors: dict[str, list[Warmup]] = {}
 
@@ -148,7 +149,8 @@ class Laboratory:
             notch = int(np.clip(notch + (min(notches, -1) if trial else notches), *NOTCHES))
             probe = self._probe(name, budget, scene, scale=NOTCH**notch)
             # Which cells count as occupied depends on the length of the steps: the grid is looked through once more.
-            refresh, stepped = probe.warmup.refresh, state
+            grids = name, notch, self._geometries[scene]  # slots per ray do not matter to a grid
+            refresh, stepped = self._refreshes.setdefault(grids, probe.warmup.refresh), state
             if refresh is not None:
                 stepped = refresh(jax.random.key(9), state, reference, jnp.int32(0))
             ready = Ready(probe.sampler, stepped, NOTCH**notch)

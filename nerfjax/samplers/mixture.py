@@ -13,7 +13,7 @@ from nerfjax.samplers.gaps import Stage
 from nerfjax.types import Array, Rays
 
 DEVIATIONS = np.asarray([-3.0, -2.0, -1.25, -0.5, 0.0, 0.5, 1.25, 2.0, 3.0], np.float32)  # where edges are added
-NOTHING = 1e-3  # share of the depth's samples below which a gap stays a gap
+NOTHING = 1e-3  # share of the normal distribution inside the stage below which the depth is not heeded
 
 
 def with_even_share(stage: Stage, first: Stage, share: float) -> Stage:
@@ -49,17 +49,18 @@ def with_depth_share(spacing: str, rays: Rays, stage: Stage, *, share: float, wi
     deviation = jnp.maximum(width * depth, 1e-6)
     marks = s_from_t(spacing, depth + deviation * DEVIATIONS[None], rays.near, rays.far)
     s = stepfun.merge_edges(stage.s, jnp.clip(marks, stage.s[:, :1], stage.s[:, -1:]))
-    share_below = ndtr((t_from_s(spacing, s, rays.near, rays.far) - depth) / deviation)
-    around = jnp.diff(share_below)
+    place = (t_from_s(spacing, s, rays.near, rays.far) - depth) / deviation
+    around = jnp.diff(ndtr(place))
     inside = jnp.sum(around, axis=1, keepdims=True)
     used = known & (inside > NOTHING)
     around = jnp.where(used, around / jnp.where(used, inside, 1.0), 0.0)
     own = jnp.where(used, share, 0.0)
     weights = (1.0 - own) * stepfun.resample(s, stage.s, stage.weights) + own * around
-    return Stage(s, weights, _step_of(stage, s) & (around <= NOTHING))
+    looked_at = used & (jnp.abs(0.5 * (place[:, 1:] + place[:, :-1])) < DEVIATIONS[-1])
+    return Stage(s, weights, _empty_at(stage, s) & ~looked_at)
 
 
-def _step_of(stage: Stage, s: Array) -> Array:
+def _empty_at(stage: Stage, s: Array) -> Array:
     """Whether finer steps with edges ``s`` [N, E] lie in empty steps of the stage: [N, E-1]."""
     middle = 0.5 * (s[:, 1:] + s[:, :-1])
     step = jnp.clip(stepfun.count_before(stage.s, middle) - 1, 0, stage.empty.shape[1] - 1)

@@ -27,6 +27,7 @@ from nerfjax.types import Cameras, SceneGeometry
 
 NEAR_UNBOUNDED, FAR_UNBOUNDED = 0.05, 1000.0  # where nothing tells them
 NEAREST, FARTHEST, LARGEST_BOX = 0.005, 1e6, 4.0
+BEFORE_REGION, AROUND_REGION = 0.8, 1.25  # margins around a region that the capture states
 
 
 def assemble(capture: Capture, *, downscale: float | int = 1) -> Scene:
@@ -110,7 +111,7 @@ def scene_in_frame(capture: Capture, to_scene: np.ndarray, *, is_object: bool, d
         geometry = object_geometry(cameras[train])
     else:
         stated = None if capture.near_far is None else length_scale * np.array(capture.near_far, np.float64)
-        geometry = unbounded_geometry(cameras[train], points, stated)
+        geometry = unbounded_geometry(cameras[train], points, stated, _region(capture, to_scene))
     return Scene(
         name=capture.name,
         format=capture.format,
@@ -150,7 +151,10 @@ def object_geometry(cameras: Cameras) -> SceneGeometry:
 
 
 def unbounded_geometry(
-    cameras: Cameras, points: np.ndarray | None = None, near_far: np.ndarray | None = None
+    cameras: Cameras,
+    points: np.ndarray | None = None,
+    near_far: np.ndarray | None = None,
+    region: np.ndarray | None = None,
 ) -> SceneGeometry:
     """Bounds of a normalised photo capture: full resolution around the focus, the cameras inside.
 
@@ -159,6 +163,8 @@ def unbounded_geometry(
       points: [P, 3] sparse points; they tell near, a far that lies beyond the usual one, and where the scene is when
         the cameras do not surround it.
       near_far: [2] distances that the capture states; they serve where points do not.
+      region: [R, 3] points all over the region that the capture states to hold what is of interest; it serves where
+        neither does: near lies before it, and the box of full resolution is little larger.
     """
     reach = np.abs(cameras.pose[:, :, 3]).max(axis=-1)
     half = float(np.clip(1.1 * np.quantile(reach, 0.9), 1.0, 1.5))
@@ -169,8 +175,22 @@ def unbounded_geometry(
         half = min(max(half, reach_of_points(points)), LARGEST_BOX)
     elif near_far is not None and np.isfinite(near_far).all() and 0 < near_far[0] < near_far[1]:
         near, far = max(0.9 * float(near_far[0]), NEAREST), min(max(far, float(near_far[1])), FARTHEST)
+    elif region is not None:
+        distance = np.linalg.norm(cameras.pose[:, None, :, 3] - region[None], axis=-1)
+        near = max(near, BEFORE_REGION * float(distance.min()))
+        half = min(half, AROUND_REGION * float(np.abs(region).max()))
     near = min(near, 0.01 * far)
     return _geometry(cameras, half, near, far, spacing="piecewise", bounded=False)
+
+
+def _region(capture: Capture, to_scene: np.ndarray) -> np.ndarray | None:
+    """Returns points [P, 3] all over the capture's region of interest, scene coordinates, or None."""
+    if capture.region is None or not np.isfinite(capture.region).all():
+        return None
+    share = np.stack(np.meshgrid(*[np.linspace(0.0, 1.0, 9)] * 3, indexing="ij"), axis=-1).reshape(-1, 3)
+    choose = np.indices((2, 2, 2)).reshape(3, -1).T
+    weights = np.where(choose == 1, share[:, None], 1.0 - share[:, None]).prod(axis=-1)
+    return transform_points(to_scene, weights @ capture.region)
 
 
 def _geometry(

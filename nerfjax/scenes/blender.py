@@ -13,7 +13,7 @@ from pathlib import Path
 from nerfjax.errors import UserError
 from nerfjax.scenes.assemble import assemble, capture_name
 from nerfjax.scenes.base import SPLITS, Scene, SceneReader
-from nerfjax.scenes.capture import Capture
+from nerfjax.scenes.capture import Capture, corners_of
 from nerfjax.scenes.folders import size_notes
 from nerfjax.scenes.image_files import ImageFiles
 from nerfjax.scenes.json_frames import frames_of, load_json, with_camera_model
@@ -93,7 +93,7 @@ def read(
         tuple(notes),
         provenance,
         is_object=True if content.get("white_transparent") else None,
-        box=box_of(content, path),
+        region=corners_of(box_of(content, path)),
         applied=applied,
     )
     return assemble(capture, downscale=downscale)

@@ -52,7 +52,7 @@ class Capture:
       provenance: what was read, JSON-able.
       points: [P, 3] float64 sparse points, capture coordinates; None where the capture has none.
       is_object: whether the images show an object on nothing; None = decided by their transparency.
-      box: [2, 3] float64 region that holds what is of interest, capture coordinates; None = unknown.
+      region: [8, 3] float64 corners of a box around what is of interest, capture coordinates; None = unknown.
       near_far: [2] distances along rays, capture units; None = unknown.
       applied: [4, 4] similarity that an earlier tool applied, from the coordinates that it started from to the
         capture's; exports undo it as well. None = nothing.
@@ -66,6 +66,14 @@ class Capture:
     provenance: dict[str, Any] = field(default_factory=dict)
     points: np.ndarray | None = None
     is_object: bool | None = None
-    box: np.ndarray | None = None
+    region: np.ndarray | None = None
     near_far: tuple[float, float] | None = None
     applied: np.ndarray | None = None
+
+
+def corners_of(box: np.ndarray | None) -> np.ndarray | None:
+    """Returns the corners [8, 3] of a box [2, 3] along the axes; None for None."""
+    if box is None:
+        return None
+    choose = np.indices((2, 2, 2)).reshape(3, -1).T
+    return np.asarray(box, np.float64)[choose, np.arange(3)]

@@ -26,7 +26,7 @@ from nerfjax.errors import UserError
 from nerfjax.geometry.poses import invert_similarity
 from nerfjax.scenes.assemble import assemble, capture_name
 from nerfjax.scenes.base import Scene, SceneReader, holdout_splits, shorten
-from nerfjax.scenes.capture import Capture
+from nerfjax.scenes.capture import Capture, corners_of
 from nerfjax.scenes.folders import (
     Intrinsics,
     check_intrinsics,
@@ -121,7 +121,7 @@ def read(
         with_masks(frames, masks),
         tuple(notes),
         provenance,
-        box=UNIT_BOX,
+        region=corners_of(UNIT_BOX),
         applied=applied,
     )
     return assemble(capture, downscale=downscale)

@@ -26,7 +26,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from nerfjax.errors import UserError
-from nerfjax.geometry.poses import orthonormalize, similarity_matrix, transform_poses
+from nerfjax.geometry.poses import orthonormalize, similarity_matrix, transform_points, transform_poses
 from nerfjax.scenes.base import shorten
 from nerfjax.scenes.json_frames import plain_number
 from nerfjax.scenes.numbers_in_text import numbers, starts_with
@@ -93,7 +93,13 @@ def registration(path: Path, root: Path) -> Registration:
         "slaves": sum(element.get("master_id") not in (None, key) for key, element in cameras.items()),
         "has_world": default is not None or any(world is not None for world in worlds.values()),
     }
-    return Registration("metashape", path, root, photos, unregistered + stray, notes=notes, provenance=provenance)
+    regions = {element.get("id"): element for element in chunk.iterfind("components/component")}
+    homes = Counter(camera.get("component_id") for camera in cameras.values() if _has_pose(camera))
+    home = component if component is not None else homes.most_common(1)[0][0] if len(homes) == 1 else None
+    region = _region(regions.get(home, chunk), worlds.get(home, default), path)
+    return Registration(
+        "metashape", path, root, photos, unregistered + stray, notes=notes, provenance=provenance, region=region
+    )
 
 
 def _chunk(path: Path) -> tuple[Element, list[str]]:
@@ -193,6 +199,20 @@ def _world(element: Element, path: Path) -> np.ndarray | None:
         raise UserError("A transform is not a similarity.", file=path, field=label, found=(rotation.tolist(), scale[0]))
     matrix = orthonormalize(matrix)
     return similarity_matrix(rotation=matrix[:, :3], scale=float(scale[0]), translation=matrix[:, 3])
+
+
+def _region(element: Element, world: np.ndarray | None, path: Path) -> np.ndarray | None:
+    """Returns the corners [8, 3] of the region of a chunk or component, or None where it states none."""
+    region = element.find("region")
+    if region is None or any(region.find(part) is None for part in ("center", "size", "R")):
+        return None
+    center, size, rotation = (
+        numbers(region.findtext(part) or "", count, path=path, field=f"{element.tag}/region/{part}")
+        for part, count in (("center", 3), ("size", 3), ("R", 9))
+    )
+    choose = np.indices((2, 2, 2)).reshape(3, -1).T - 0.5
+    corners = center + (choose * size) @ rotation.reshape(3, 3)  # the rows are the axes of the region
+    return corners if world is None else transform_points(world, corners)
 
 
 def _sensor(element: Element | None, path: Path, label: str) -> Sensor:

@@ -4,7 +4,7 @@ The file holds the number of images and for each a line ``image K (9) R (9) t (3
 K [R t] of world points to pixels whose origin is the top-left corner, x right and y down: x_camera = R x_world + t in
 OpenCV axes. The corner is read as the centre of the top-left pixel, so that 0.5 is added to the principal point; the
 sets do not say, and their two readings differ by half a pixel. The tight bounding box of the object that the README
-states becomes ``Capture.box``.
+states becomes ``Capture.region``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from nerfjax.errors import UserError
+from nerfjax.scenes.capture import corners_of
 from nerfjax.scenes.numbers_in_text import numbers, read_text, starts_with
 from nerfjax.scenes.registered_photos import Photo, Registration, lens_of, photo_reader, world_from_camera
 
@@ -38,7 +39,7 @@ def registration(path: Path, root: Path) -> Registration:
             expected=f"{count:g}",
         )
     photos = [_photo(line, number, path) for number, line in enumerate(lines[1:], 2)]
-    return Registration("middlebury", path, root, photos, box=_box(path))
+    return Registration("middlebury", path, root, photos, region=corners_of(_box(path)))
 
 
 def _photo(line: str, number: int, path: Path) -> Photo:

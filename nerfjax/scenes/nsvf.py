@@ -21,7 +21,7 @@ import numpy as np
 from nerfjax.errors import UserError
 from nerfjax.scenes.assemble import assemble, capture_name
 from nerfjax.scenes.base import Scene, SceneReader, holdout_splits
-from nerfjax.scenes.capture import Capture
+from nerfjax.scenes.capture import Capture, corners_of
 from nerfjax.scenes.folders import (
     Intrinsics,
     by_stem,
@@ -117,7 +117,7 @@ def _folder(path: Path, source: str, poses_in: Path, holdout: int, axes: str, fo
         tuple(notes),
         provenance,
         is_object=True if box is not None and _on_white(images[keys[0]]) else None,
-        box=box,
+        region=corners_of(box),
         near_far=provenance["near_and_far"],
     )
 

@@ -75,7 +75,7 @@ class Registration:
       photos: the registered ones.
       unregistered: names of those that have no pose.
       points: [P, 3] sparse points, or None.
-      box: [2, 3] region of interest, or None.
+      region: [8, 3] corners of a box around what is of interest, or None.
       notes, provenance: as in ``Capture``.
     """
 
@@ -85,7 +85,7 @@ class Registration:
     photos: list[Photo]
     unregistered: list[str] = field(default_factory=list)
     points: np.ndarray | None = None
-    box: np.ndarray | None = None
+    region: np.ndarray | None = None
     notes: list[str] = field(default_factory=list)
     provenance: dict[str, Any] = field(default_factory=dict)
 
@@ -168,7 +168,7 @@ def to_capture(found: Registration, source: str, *, holdout: int, axes: str) -> 
         (*found.notes, *notes),
         provenance,
         points=points,
-        box=found.box,
+        region=found.region,
     )
 
 

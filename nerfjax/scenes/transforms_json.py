@@ -13,7 +13,7 @@ from pathlib import Path
 from nerfjax.errors import UserError
 from nerfjax.scenes.assemble import assemble, capture_name
 from nerfjax.scenes.base import SPLITS, Scene, SceneReader, holdout_splits, shorten
-from nerfjax.scenes.capture import Capture, RawFrame
+from nerfjax.scenes.capture import Capture, RawFrame, corners_of
 from nerfjax.scenes.folders import natural_key, size_notes
 from nerfjax.scenes.image_files import ImageFiles, normal_path
 from nerfjax.scenes.images import open_image
@@ -115,7 +115,7 @@ def read(
         provenance,
         points=points,
         is_object=True if content.get("white_transparent") else None,
-        box=box_of(content, path),
+        region=corners_of(box_of(content, path)),
         applied=applied,
     )
     return assemble(capture, downscale=downscale)

@@ -21,12 +21,12 @@ def make_rays(count: int) -> Rays:
     )  # fmt: skip
 
 
-def run(sampler, density, count=16):
+def run(sampler, density, count=16, step=0):
     state = SamplerState(params={}, aux={})
 
     def sample(rays):
         field = lambda rays, intervals, *, level: density(intervals.t_eval)  # noqa: E731
-        return sampler.sample(jax.random.key(0), state, rays, field, step=0)
+        return sampler.sample(jax.random.key(0), state, rays, field, step=step)
 
     return jax.jit(sample)(make_rays(count))
 
@@ -89,13 +89,47 @@ def test_blur_reaches_the_neighbours_of_a_thin_wall():
     assert spread[True] > 8 and spread[False] <= 1
 
 
+def test_dilation_reaches_beyond_a_thin_wall():
+    thin = lambda t: jnp.where((t > 4.0) & (t < 4.25), 1e3, 0.0)  # noqa: E731
+    spread = {}
+    for multiplier in (0.0, 1.0):  # of one coarse interval
+        sampler = hierarchical(
+            num_coarse=16, num_fine=60, reuse_coarse=False, dilation_multiplier=multiplier, deterministic=True
+        )
+        fine, _ = run(sampler, thin, 1)
+        spread[multiplier] = [np.sum((fine.t > a) & (fine.t < a + 0.25)) for a in (3.5, 3.75, 4.0, 4.25, 4.5)]
+    assert spread[0.0][2] > 55
+    assert all(abs(count - 20) <= 2 for count in spread[1.0][1:4]) and max(spread[1.0][::4]) <= 1
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+def test_annealing_starts_even_and_ends_with_the_weights(reuse):
+    options = dict(num_coarse=16, num_fine=32, reuse_coarse=reuse, deterministic=True)
+    crowd = []
+    for step in (0, 1, 100, 5000):
+        fine, _ = run(hierarchical(anneal_steps=100, **options), wall, 1, step=step)
+        crowd.append(np.sum((fine.t > 4.25) & (fine.t < 4.5)))
+    assert crowd[0] <= 3 < crowd[1] <= crowd[2] and crowd[2] == crowd[3] >= 30
+    np.testing.assert_array_equal(fine.t, run(hierarchical(**options), wall, 1)[0].t)
+
+
 def test_one_fine_interval_is_the_whole_ray():
     fine, info = run(hierarchical(num_coarse=4, num_fine=1, reuse_coarse=False), wall)
     np.testing.assert_array_equal(fine.s, np.broadcast_to([0.0, 1.0], (16, 2)))
     assert float(info.evaluations) == 5
 
 
-@pytest.mark.parametrize("options", [dict(num_coarse=0), dict(num_fine=0), dict(padding=0.0), dict(spacing="no")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(num_coarse=0),
+        dict(num_fine=0),
+        dict(padding=0.0),
+        dict(spacing="no"),
+        dict(dilation_bias=-0.1),
+        dict(anneal_steps=-1),
+    ],
+)
 def test_wrong_options_are_refused(options):
     with pytest.raises(UserError, match=next(iter(options))):
         hierarchical(**options)

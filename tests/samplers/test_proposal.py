@@ -194,6 +194,33 @@ def test_the_loss_trains_the_networks_and_nothing_else(interlevel):
     assert int(np.argmax(params[0])) in ((8,) if interlevel == "mipnerf360" else (7, 8, 9))
 
 
+@pytest.mark.parametrize("interlevel", ["mipnerf360", "antialiased"])
+@pytest.mark.parametrize("member, options", [
+    ("hashgrid", dict(levels=2, log2_size=8, base_resolution=4, max_resolution=8, width=4)),
+    ("mlp", dict(depth=1, width=8, degrees=2)),
+])  # fmt: skip
+@pytest.mark.parametrize("shared", [True, False])
+def test_every_kind_of_network_learns_from_either_loss_shared_or_separate(member, options, shared, interlevel):
+    from nerfjax.fields import DENSITY_NETWORKS
+
+    networks = [DENSITY_NETWORKS[member](geometry(), **options)] * (1 if shared else 2)
+    sampler = proposal(networks=networks, num_proposal=(8, 8), num_final=8, interlevel=interlevel)
+    state = sampler.init(jax.random.key(1), geometry())
+    assert len(state.params) == len(networks)
+
+    def loss(params):
+        field = lambda rays, intervals, *, level: wall(intervals.t_eval)  # noqa: E731
+        intervals, info = sampler.sample(
+            jax.random.key(0), state.replace(params=params), make_rays(4), field, step=jnp.asarray(0)
+        )
+        return sampler.loss(info, rendering_of(intervals), step=0)["interlevel"]
+
+    gradients = jax.jit(jax.grad(loss), compiler_options=QUICK)(state.params)
+    for gradient in gradients:  # of each network
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(gradient)]
+        assert all(np.all(np.isfinite(leaf)) for leaf in leaves) and any(np.any(leaf != 0) for leaf in leaves)
+
+
 def test_weight_multiplies_the_loss():
     options = dict(networks=(wall_network(0.1),), num_proposal=(8,), num_final=8)
     intervals, info = run(proposal(**options))

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import pathlib
+
 import numpy as np
 import pytest
 from synthetic_photos import check_projection, radial, ring, write_images
 
 from nerfjax.errors import UserError
 from nerfjax.scenes import read_scene
+from nerfjax.scenes.metashape import registration
 
 CAMERAS = ring()
 LABELS = [f"IMG_{i}" for i in range(6)]
@@ -284,6 +287,25 @@ def test_bad_poses_are_refused(tmp_path, pose, message):
         read_scene(write(tmp_path, cameras=cameras))
 
 
+def test_the_region_tells_near(tmp_path):
+    turn = np.array([[0.8, 0.6, 0.0], [-0.6, 0.8, 0.0], [0.0, 0.0, 1.0]])  # rows: the region's axes
+
+    def region(rotation):
+        texts = {"center": np.zeros(3), "size": np.array([0.5, 0.1, 0.1]), "R": rotation.ravel()}
+        inside = "".join(f"<{tag}>{' '.join(map(str, values))}</{tag}>" for tag, values in texts.items())
+        return f"<region>{inside}</region>"
+
+    corners = registration(
+        pathlib.Path(write(tmp_path / "a", extra=region(turn))) / "cameras.xml", tmp_path / "a"
+    ).region
+    far_ends = corners[np.abs(corners @ turn[0]) > 0.249]
+    assert len(far_ends) == 8  # the long side lies along the first row
+    np.testing.assert_allclose(np.abs(corners @ turn[1]), 0.05, atol=1e-12)
+    plain = read_scene(write(tmp_path / "b")).geometry
+    told = read_scene(write(tmp_path / "c", extra=region(turn))).geometry
+    assert told.near > 2 * plain.near
+
+
 def test_mvs20(capture):
     scene = read_scene(str(capture("metashape_mvs20")))
     assert len(scene.frames) == 20 and scene.frames[0].name == "IMG_4190.JPG"
@@ -292,3 +314,4 @@ def test_mvs20(capture):
     # In metashape the terms p1 and p2 are the other way round.
     np.testing.assert_allclose(scene.cameras.distortion[0, 4:6], [0.00097042, 0.00178032], rtol=1e-4)
     assert scene.provenance["normalization"]["inward_facing"]
+    assert scene.geometry.box[1, 0] < 0.6 and 0.3 < scene.geometry.near < 0.8

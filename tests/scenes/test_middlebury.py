@@ -39,9 +39,10 @@ def test_projection_is_k_r_t(tmp_path):
 @pytest.mark.parametrize("text", ["(-1 2 3)\n(4 -5 6.5)", "-1, 2, 3\n4 -5 6.5", "is\n( -1.0 2e0 3 ) (4 -5 6.5)"])
 def test_the_readme_states_the_bounding_box(tmp_path, text):
     write(tmp_path)
-    assert registration(tmp_path / "toy_par.txt", tmp_path).box is None
+    assert registration(tmp_path / "toy_par.txt", tmp_path).region is None
     (tmp_path / "README.txt").write_text(f"The (tight) bounding box for the model is\n{text}\n 7 8 9\n")
-    np.testing.assert_array_equal(registration(tmp_path / "toy_par.txt", tmp_path).box, [[-1, -5, 3], [4, 2, 6.5]])
+    corners = registration(tmp_path / "toy_par.txt", tmp_path).region
+    np.testing.assert_array_equal([corners.min(axis=0), corners.max(axis=0)], [[-1, -5, 3], [4, 2, 6.5]])
 
 
 def test_b07_names_that_do_not_meet(tmp_path):
@@ -75,7 +76,10 @@ def test_temple(capture):
     folder = capture("middlebury_temple")
     scene = read_scene(str(folder))
     assert len(scene.frames) == 16 and scene.provenance["normalization"]["inward_facing"]
-    box = registration(folder / "templeSR_par.txt", folder).box
+    corners = registration(folder / "templeSR_par.txt", folder).region
+    box = np.stack([corners.min(axis=0), corners.max(axis=0)])
     np.testing.assert_allclose(box, [[-0.073568, 0.021728, -0.012445], [0.028855, 0.181892, 0.062736]])
     # The cameras look at the object.
     np.testing.assert_allclose(scene.provenance["normalization"]["center"], box.mean(0), atol=0.05)
+    # The region of interest that the README states is what gets full resolution, and near lies before it.
+    assert scene.geometry.box[1, 0] < 0.3 and 0.5 < scene.geometry.near < 0.9
