@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pathlib
 
@@ -28,6 +29,14 @@ jaxtyping.install_import_hook(checked_modules(), "beartype.beartype")
 import jax  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def programs_of_one_file():
+    """Drops a file's compiled programs after it: each takes memory maps, of which a process may have some 65,000."""
+    yield
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

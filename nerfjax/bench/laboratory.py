@@ -182,6 +182,17 @@ class Laboratory:
             self._costs[key] = RenderingCost(cost.milliseconds * share, peak)
         return self._costs[key]
 
+    def forget(self, name: str) -> None:
+        """Drops the programs of a sampler; its warm state stays, for others to take over.
+
+        A program of XLA's for CPUs takes hundreds of memory maps, of which a Linux process may have 65 thousand: those
+        of all samplers together are too many.
+        """
+        for kept in (self._probes, self._results, self._refreshes):
+            for key in [key for key in kept if key[0] == name]:
+                del kept[key]
+        jax.clear_caches()
+
     def _probe(self, name: str, budget: int, scene: str, *, scale: float = 1.0) -> Probe:
         key = name, budget, scale, self._geometries[scene]
         if key not in self._probes:

@@ -69,6 +69,7 @@ def bench_samplers(
                 quality = laboratory.quality(name, budget, scene)
                 cost = laboratory.cost(name, budget, scene) if sizes.repeats else None
                 rows.append(_row(name, budget, scene, quality, cost, warmup, flops[1] / flops[0]))
+        laboratory.forget(name)
     return dict(
         bench="samplers",
         device=str(jax.devices()[0].device_kind),
