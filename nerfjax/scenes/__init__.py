@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +73,7 @@ def read_scene(
     holdout: int = 8,
     convention: str = "auto",
     options: str = "",
+    say: Callable[[str], None] | None = None,
     **more,
 ) -> Scene:
     """Reads a capture of any known format.
@@ -84,7 +86,8 @@ def read_scene(
       convention: what the camera axes in the files mean, "opengl" or "opencv" (``--convention``); "auto" is what the
         format says.
       options: further options of the reader as one text, "focal=1170,masks=off" (``--options``).
-      **more: the same, one by one.
+      say: takes lines of progress of formats that take their time (``photos``); standard error by default.
+      **more: the further options, one by one.
 
     Raises:
       UserError: nothing there, an unknown format or option, or whatever is wrong inside the capture.
@@ -127,7 +130,8 @@ def read_scene(
             "The format has one axis convention only.", field="scene.convention", found=f"{convention} for {format}",
             fix="leave it out",
         )  # fmt: skip
-    scene = reader.read(source, downscale=downscale, holdout=holdout, **axes, **values)
+    progress = {"say": say} if "say" in inspect.signature(reader.read).parameters else {}
+    scene = reader.read(source, downscale=downscale, holdout=holdout, **axes, **progress, **values)
     return replace(scene, options=canonical(reader.read, values))
 
 
