@@ -116,12 +116,19 @@ def load_rows(path: Path) -> np.ndarray:
         raise UserError("A row holds a number that is not finite.", file=path, field=f"row {first}",
                         found=rows[first].tolist())  # fmt: skip
     intrinsics = rows[:, :15].reshape(-1, 3, 5)[:, :, 4]
-    bad = (intrinsics[:, :2] < 1).any(axis=-1) | (intrinsics > 1e6).any(axis=-1) | (intrinsics[:, 2] <= 0)
+    bad = ~_is_hwf(intrinsics)
     if bad.any():
         first = int(np.argmax(bad))
+        transposed = "the matrices are transposed: write each as 3 x 5" if _is_hwf(rows[:, 12:15]).all() else None
         raise UserError("A row holds no image size and focal length.", file=path, field=f"row {first}, last column",
-                        found=intrinsics[first].tolist(), expected="height, width, focal, all in pixels")  # fmt: skip
+                        found=intrinsics[first].tolist(), expected="height, width, focal, all in pixels",
+                        fix=transposed)  # fmt: skip
     return rows
+
+
+def _is_hwf(values: np.ndarray) -> np.ndarray:
+    """Says of each (height, width, focal) [..., 3] whether it can be one."""
+    return (values[..., :2] >= 1).all(axis=-1) & (values <= 1e6).all(axis=-1) & (values[..., 2] > 0)
 
 
 def _poses_of(rows: np.ndarray) -> np.ndarray:

@@ -202,6 +202,15 @@ def test_transposed_size_is_told(tmp_path):
         read_scene(source)
 
 
+def test_transposed_matrices_are_told(tmp_path):
+    folder = write_llff(tmp_path)
+    rows = np.load(tmp_path / "poses_bounds.npy")
+    rows[:, :15] = rows[:, :15].reshape(-1, 3, 5).swapaxes(1, 2).reshape(-1, 15)
+    np.save(tmp_path / "poses_bounds.npy", rows)
+    with pytest.raises(UserError, match="transposed"):
+        read_scene(str(folder or tmp_path))
+
+
 @pytest.mark.parametrize("options", [dict(prefer="colmpa"), dict(ndc="maybe")])
 def test_options_are_checked(tmp_path, options):
     with pytest.raises(UserError):
