@@ -50,7 +50,7 @@ def decode_exr_color(path: Path) -> np.ndarray:
     """Decodes the colour to encoded sRGB values with straight alpha, [H, W, 3|4] uint16.
 
     Raises:
-      UserError: the file cannot be read, or has no colour.
+      UserError: the file cannot be read, has no colour, or a pixel of it is not a number.
     """
     with _opened(path) as file:
         header, channels = _layer(file, path)
@@ -58,6 +58,14 @@ def decode_exr_color(path: Path) -> np.ndarray:
         names = ("R", "G", "B") if "R" in channels else ("Y", "Y", "Y")
         color = np.stack([_placed(channels[name], header, path) for name in names], axis=-1)
         alpha = None if alpha is None else np.clip(_placed(alpha, header, path), 0.0, 1.0)
+    broken = np.isnan(color).any(axis=-1) | (False if alpha is None else np.isnan(alpha))
+    if broken.any():
+        row, column = np.argwhere(broken)[0].tolist()
+        raise UserError(
+            "The EXR file holds pixels that are not numbers.", file=path, field=f"row {row}, column {column}",
+            found=f"NaN in {int(broken.sum())} of {broken.size} pixels", expected="numbers",
+            fix="render the picture again, or remove it together with its camera", code="image-unreadable",
+        )  # fmt: skip
     if alpha is not None:
         color = color / np.where(alpha > 0, alpha, 1.0)[..., None]
     encoded = srgb_from_linear(np.clip(color, 0.0, 1.0))
@@ -140,13 +148,12 @@ def _layer(file, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _placed(channel, header: dict[str, Any], path: Path) -> np.ndarray:
-    """Returns a channel as [H, W] float32 of the display window; what is not finite is 0."""
+    """Returns a channel as [H, W] float32 of the display window, 0 where the file has no data."""
     if channel.xSampling != 1 or channel.ySampling != 1:
         raise UserError("The EXR file has a channel of lower resolution.", file=path, found=channel.name)
     left, top, width, height = _window(header, "displayWindow", path)
     x, y, *_ = _window(header, "dataWindow", path)
     pixels = np.asarray(channel.pixels).astype(np.float32)
-    pixels = np.nan_to_num(pixels, nan=0.0, posinf=3e38, neginf=0.0)
     x, y = x - left, y - top
     if (x, y) == (0, 0) and pixels.shape == (height, width):
         return pixels

@@ -72,14 +72,23 @@ def test_alpha_that_is_multiplied_in_becomes_straight(tmp_path):
 
 
 @pytest.mark.parametrize("prefix", ["", "ViewLayer.Combined.", "beauty."])
-def test_layers_and_numbers_that_are_none(tmp_path, prefix):
+def test_layers_and_what_is_brighter_than_any_number(tmp_path, prefix):
     color = np.full((4, 5), 0.25, np.float32)
-    color[0, 0], color[1, 1] = np.nan, np.inf
+    color[0, 0], color[1, 1] = -np.inf, np.inf
     other = np.zeros((4, 5), np.float32)
     channels = {f"{layer}.{name}": other for layer in ("albedo", "zzz") for name in "RGB"}
     write_exr(tmp_path / "a.exr", {**channels, **{prefix + name: color for name in "RGB"}, "depth.Z": other})
     image = decode_image(tmp_path / "a.exr")
     assert image.shape == (4, 5, 3) and image[0, 0, 0] == 0 and image[1, 1, 0] == 65535 and image[2, 2, 0] > 0
+
+
+@pytest.mark.parametrize("channel", ["G", "A"])
+def test_pixels_that_are_not_numbers_are_refused_and_counted(tmp_path, channel):
+    channels = {name: np.full((4, 5), 0.25, np.float32) for name in "RGBA"}
+    channels[channel][2, 3] = np.nan
+    write_exr(tmp_path / "a.exr", channels)
+    with pytest.raises(UserError, match=r"(?s)row 2, column 3.*1 of 20 pixels"):
+        decode_image(tmp_path / "a.exr")
 
 
 def test_a_grey_picture_and_a_picture_smaller_than_its_window(tmp_path):
@@ -188,14 +197,14 @@ def test_an_exr_beside_a_photo_of_its_name_is_no_photo(tmp_path):
 def test_depth_of_record3d_in_exr(tmp_path):
     source = write_record3d(tmp_path)
     meters = RNG.uniform(0.5, 4, (COUNT, 3, 4)).astype(np.float32)
-    meters[0, 0, 0] = np.nan
+    meters[0, 0, 0], meters[0, 0, 1] = np.nan, np.inf
     for i in range(COUNT):
         write_exr(tmp_path / f"EXR_RGBD/depth/{i}.exr", {"R": meters[i].astype(np.float16 if i % 2 else np.float32)})
     scene = read_scene(source)
     scale = np.cbrt(np.linalg.det(scene.to_scene[:3, :3]))
     for i, frame in enumerate(scene.frames):
         depth = frame.depth.read((4, 3))
-        assert frame.depth.kind == "z" and (i or depth[0, 0] == 0)
+        assert frame.depth.kind == "z" and (i or (depth[0, :2] == 0).all())
         known = np.isfinite(meters[i])
         np.testing.assert_allclose(depth[known], meters[i][known] * scale, rtol=2e-3 if i % 2 else 1e-5)
         assert frame.depth.read(SIZE).shape == SIZE[::-1]
