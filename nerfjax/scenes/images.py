@@ -163,13 +163,27 @@ def decode_image(path: Path, *, upright: bool = False) -> np.ndarray:
 
 
 def _to_rgb(image: Image.Image) -> np.ndarray:
-    if image.mode.startswith("I") or image.mode == "F":
+    if image.mode == "F":
+        return np.repeat(_grey_from_float(np.asarray(image))[..., None], 3, axis=-1)
+    if image.mode.startswith("I"):
         grey = np.asarray(image)
         limit = 65535 if grey.size and grey.max() > 255 else 255
         grey = np.clip(grey, 0, limit).astype(np.uint16 if image.mode != "I" or limit > 255 else np.uint8)
         return np.repeat(grey[..., None], 3, axis=-1)
     has_alpha = image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info
     return np.array(image.convert("RGBA" if has_alpha else "RGB"))
+
+
+def _grey_from_float(grey: np.ndarray) -> np.ndarray:
+    """Returns uint16 of floats whose range, 0 to 1, to 255 or to 65535, is the smallest that holds them.
+
+    Raises:
+      ValueError: a pixel is not a number.
+    """
+    if np.isnan(grey).any():
+        raise ValueError(f"{int(np.isnan(grey).sum())} of {grey.size} pixels are not numbers")
+    limit = next((limit for limit in (1.0, 255.0) if grey.max(initial=0.0) <= limit), 65535.0)
+    return (np.clip(grey, 0.0, limit) * (65535.0 / limit) + 0.5).astype(np.uint16)
 
 
 def resize_area(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -130,3 +130,18 @@ def test_sizes_round_half_up():
     for factor in (0, 0.5, float("nan")):
         with pytest.raises(UserError):
             downscaled_size((10, 10), factor)
+
+
+@pytest.mark.parametrize("limit", [1.0, 255.0, 65535.0])
+def test_grey_floats_keep_their_brightness(tmp_path, limit):
+    grey = np.linspace(0, limit, 12, dtype=np.float32).reshape(3, 4)
+    Image.fromarray(grey).save(tmp_path / "a.tif")
+    image = decode_image(tmp_path / "a.tif")
+    assert image.dtype == np.uint16
+    np.testing.assert_allclose(image[..., 1] / 65535, grey / limit, atol=1e-5)
+
+
+def test_grey_floats_that_are_not_numbers_are_refused(tmp_path):
+    Image.fromarray(np.full((3, 4), np.nan, np.float32)).save(tmp_path / "a.tif")
+    with pytest.raises(UserError, match="12 of 12 pixels are not numbers"):
+        decode_image(tmp_path / "a.tif")
