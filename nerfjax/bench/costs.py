@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -75,17 +76,23 @@ def _timed_inputs(scene: str, rays: int) -> tuple[Any, Rays]:
     return params, random_rays(jax.random.key(1), geometry, cameras, count=rays)
 
 
-def rendering_cost(sampler: Sampler, state: SamplerState, scene: str, *, rays: int, repeats: int) -> RenderingCost:
-    """Renders random rays of a scene's test views with the assumed main field, and takes the time.
+class RenderingProgram(NamedTuple):
+    """A compiled rendering: ``run(seed)`` starts it, ``peak_bytes`` are its temporaries (None where not known)."""
 
-    Sampling, the evaluations of all levels and compositing are in it, compilation is not.
+    run: Callable[[int], Array]
+    peak_bytes: int | None
+
+
+def compile_rendering(sampler: Sampler, state: SamplerState, scene: str, *, rays: int) -> RenderingProgram:
+    """Compiles the rendering of random rays of a scene's test views with the assumed main field.
+
+    Sampling, the evaluations of all levels and compositing are in it.
 
     Args:
       sampler: the sampler.
       state: after its warm-up: what a grid lets through decides how long marching takes.
       scene: a key of ``SCENES``.
       rays: number of rays of a call.
-      repeats: calls that are timed, after one that is not.
     """
     field_params, batch = _timed_inputs(scene, rays)
     renderer = make_renderer(main_field(geometry_and_cameras(scene)[0]), sampler, white())
@@ -96,11 +103,16 @@ def rendering_cost(sampler: Sampler, state: SamplerState, scene: str, *, rays: i
         return renderer.render(jax.random.key(seed), params, aux, batch, behind, step=step).final.color
 
     program = jax.jit(color).lower(jnp.int32(0), params, state.aux, batch).compile()
+    memory = program.memory_analysis()
+    peak = None if memory is None else int(memory.temp_size_in_bytes)
+    return RenderingProgram(lambda seed: program(jnp.int32(seed), params, state.aux, batch), peak)
+
+
+def time_rendering(program: RenderingProgram, *, repeats: int) -> RenderingCost:
+    """Takes the time of a rendering: the median of ``repeats`` calls, after one that is not timed."""
     times = []
     for repeat in range(repeats + 1):
         start = time.perf_counter()
-        jax.block_until_ready(program(jnp.int32(repeat), params, state.aux, batch))
+        jax.block_until_ready(program.run(repeat))
         times.append(time.perf_counter() - start)
-    memory = program.memory_analysis()
-    peak = None if memory is None else int(memory.temp_size_in_bytes)
-    return RenderingCost(1e3 * float(np.median(times[1:])), peak)
+    return RenderingCost(1e3 * float(np.median(times[1:])), program.peak_bytes)

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nerfjax.bench.costs import MANY_STEPS, RenderingCost, rendering_cost
+from nerfjax.bench.costs import MANY_STEPS, RenderingCost, RenderingProgram, compile_rendering, time_rendering
 from nerfjax.bench.quality import Quality, make_measure, quality_from
 from nerfjax.bench.recipes import RECIPES, make_sampler
 from nerfjax.bench.references import make_reference, point_density
@@ -30,6 +32,7 @@ WARM_BUDGET = 32  # of the sampler by which networks are fitted
 RAYS_TIMED = 4096
 NOTCH = 2.0**0.5  # between the lengths of steps that are tried
 NOTCHES, TRIES = (-20, 4), 4
+THREADS = 2
 ROOMY = 1024  # evaluations per ray that no scene needs at scale 1
 
 
@@ -96,7 +99,7 @@ class Laboratory:
         self._results: dict[Any, tuple[Ready, Quality]] = {}
         self._wanted: dict[Any, float] = {}
         self._packed: dict[str, bool] = {}
-        self._refreshes: dict[Any, Callable[..., SamplerState] | None] = {}
+        self._lock = Lock()
         self._costs: dict[Any, RenderingCost] = {}
         self._donors: dict[str, list[Warmup]] = {}
 
@@ -141,46 +144,60 @@ class Laboratory:
 
     def _stepping(self, name: str, budget: int, scene: str) -> tuple[Ready, Quality]:
         reference, state, notch = self.references[scene], self.warmup(name, scene).state, 0
-        if (name, scene) not in self._wanted:
-            self._wanted[name, scene] = float(self._probe(name, ROOMY, scene).count(self._keys[0], state, reference))
-        wanted = self._wanted[name, scene]
+        wanted = self._wanted_at_scale_1(name, scene)
         for trial in range(TRIES):
             notches = int(np.floor(np.log(budget / max(wanted, 1e-3)) / np.log(NOTCH)))
             notch = int(np.clip(notch + (min(notches, -1) if trial else notches), *NOTCHES))
             probe = self._probe(name, budget, scene, scale=NOTCH**notch)
-            # Which cells count as occupied depends on the length of the steps: the grid is looked through once more.
-            grids = name, notch, self._geometries[scene]  # slots per ray do not matter to a grid
-            refresh, stepped = self._refreshes.setdefault(grids, probe.warmup.refresh), state
-            if refresh is not None:
-                stepped = refresh(jax.random.key(9), state, reference, jnp.int32(0))
-            ready = Ready(probe.sampler, stepped, NOTCH**notch)
+            ready = Ready(probe.sampler, state, NOTCH**notch)
             quality = self.measure(name, budget, scene, ready)
             if quality.overflow == 0.0 or notch == NOTCHES[0]:
                 break
             wanted = quality.evaluations + quality.overflow / reference.rays.near.shape[0]
         return ready, quality
 
+    def _wanted_at_scale_1(self, name: str, scene: str) -> float:
+        with self._lock:
+            if (name, scene) not in self._wanted:
+                count, state = self._probe(name, ROOMY, scene).count, self.warmup(name, scene).state
+                self._wanted[name, scene] = float(count(self._keys[0], state, self.references[scene]))
+            return self._wanted[name, scene]
+
     def measure(self, name: str, budget: int, scene: str, ready: Ready) -> Quality:
         """Measures a sampler in a given state on a scene's reference."""
         measure, reference = self._probe(name, budget, scene, scale=ready.scale).measure, self.references[scene]
         return quality_from(measure(self._keys, ready.state, reference, jnp.int32(MANY_STEPS)), reference)
 
-    def cost(self, name: str, budget: int, scene: str) -> RenderingCost:
-        """Times a sampler's rendering, on the first scene that asks for it.
+    def qualities(self, name: str, budgets: Sequence[int], scene: str) -> list[Quality]:
+        """``quality`` for several budgets at a time: most of the work is to compile, which threads do side by side."""
+        self.warmup(name, scene)  # its time is taken: alone
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(lambda budget: self.quality(name, budget, scene), budgets))
+
+    def costs(self, name: str, budgets: Sequence[int], scene: str) -> list[RenderingCost]:
+        """Times a sampler's rendering at several budgets, on the first scene that asks for it.
 
         A dense sampler does the same on every scene. The number of packed intervals is static, too, and the same on all
-        scenes of one geometry; only how often a marching loop turns depends on the scene.
+        scenes of one geometry; only how often a marching loop turns depends on the scene. All is compiled first, side
+        by side, and then timed one after the other.
         """
-        ready, sizes = self.ready(name, budget, scene), self.sizes
         if name not in self._packed:
-            self._packed[name] = _is_packed(ready, self.references[scene].rays)
-        key = name, budget, self._geometries[scene] if self._packed[name] else ""
-        if key not in self._costs:
-            cost = rendering_cost(ready.sampler, ready.state, scene, rays=sizes.timed_rays, repeats=sizes.repeats)
-            share = RAYS_TIMED / sizes.timed_rays
+            self._packed[name] = _is_packed(self.ready(name, budgets[0], scene), self.references[scene].rays)
+        keys = [(name, budget, self._geometries[scene] if self._packed[name] else "") for budget in budgets]
+        missing = [key for key in keys if key not in self._costs]
+
+        def compiled(key: tuple) -> RenderingProgram:
+            ready = self.ready(name, key[1], scene)
+            return compile_rendering(ready.sampler, ready.state, scene, rays=self.sizes.timed_rays)
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            programs = list(pool.map(compiled, missing))
+        share = RAYS_TIMED / self.sizes.timed_rays
+        for key, program in zip(missing, programs, strict=True):
+            cost = time_rendering(program, repeats=self.sizes.repeats)
             peak = None if cost.peak_bytes is None else int(cost.peak_bytes * share)
             self._costs[key] = RenderingCost(cost.milliseconds * share, peak)
-        return self._costs[key]
+        return [self._costs[key] for key in keys]
 
     def forget(self, name: str) -> None:
         """Drops the programs of a sampler; its warm state stays, for others to take over.
@@ -188,7 +205,7 @@ class Laboratory:
         A program of XLA's for CPUs takes hundreds of memory maps, of which a Linux process may have 65 thousand: those
         of all samplers together are too many.
         """
-        for kept in (self._probes, self._results, self._refreshes):
+        for kept in (self._probes, self._results):
             for key in [key for key in kept if key[0] == name]:
                 del kept[key]
         jax.clear_caches()

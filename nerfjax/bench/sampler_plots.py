@@ -177,8 +177,16 @@ def tidy(axes: Axes) -> None:
         axes.spines[side].set_visible(False)
     axes.grid(which="major", color="#e6e6e6", linewidth=0.7)
     axes.set_axisbelow(True)
-    axes.tick_params(labelsize=8, length=3)
+    axes.tick_params(which="both", labelsize=8, length=3)
     if axes.get_xscale() == "log":
         axes.xaxis.set_major_locator(LogLocator(base=2, numticks=12))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    if axes.get_yscale() == "log":
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.yaxis.set_minor_formatter(FuncFormatter(_minor_label))
+
+
+def _minor_label(value: float, _: int | None) -> str:
+    """Labels 2 and 5 times a power of ten only: more would overlap."""
+    return f"{value:g}" if f"{value:e}"[0] in "25" else ""

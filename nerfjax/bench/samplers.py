@@ -65,9 +65,9 @@ def bench_samplers(
             warmup = laboratory.warmup(name, scene)
             warmups.append(dict(scene=scene, sampler=name, **warmup._asdict()))
             warmups[-1].pop("state")
-            for budget in budgets:
-                quality = laboratory.quality(name, budget, scene)
-                cost = laboratory.cost(name, budget, scene) if sizes.repeats else None
+            qualities = laboratory.qualities(name, budgets, scene)
+            costs = laboratory.costs(name, budgets, scene) if sizes.repeats else [None] * len(budgets)
+            for budget, quality, cost in zip(budgets, qualities, costs, strict=True):
                 rows.append(_row(name, budget, scene, quality, cost, warmup, flops[1] / flops[0]))
         laboratory.forget(name)
     return dict(
