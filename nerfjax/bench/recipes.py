@@ -22,7 +22,6 @@ NETWORK = dict(levels=4, features=2, log2_size=16, base_resolution=16, max_resol
 ANNEAL = 100  # steps
 FIRST = 128  # even steps that look at the grid
 DIAGONAL_STEPS = 1024  # instant-ngp's
-CELL_DEPTH = 0.01  # optical depth along a cell's edge below which it counts as empty
 
 
 class Budget(NamedTuple):
@@ -80,19 +79,16 @@ def _adaptive(budget: Budget) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def _grid(budget: Budget, diagonal_steps: int = DIAGONAL_STEPS) -> dict[str, Any]:
+def _grid(budget: Budget) -> dict[str, Any]:
     # About as many cells in the cascades of an unbounded scene as in the one of a bounded scene.
-    resolution = 64 if budget.bounded else 32
-    # The threshold is an optical depth per step: left alone, finer steps would find fewer cells occupied, and a larger
-    # budget would lose the fog that a smaller one sees.
-    return dict(resolution=resolution, threshold=CELL_DEPTH * 3.0**0.5 * resolution / diagonal_steps)
+    return dict(resolution=64 if budget.bounded else 32)
 
 
 def _occupancy(budget: Budget) -> dict[str, Any]:
     diagonal_steps = max(round(DIAGONAL_STEPS * budget.scale), 1)
     cone = -1.0 if budget.bounded else 1.0 / (256.0 * budget.scale)
     slots = float(budget.evaluations)
-    return dict(samples_per_ray=slots, diagonal_steps=diagonal_steps, cone=cone, **_grid(budget, diagonal_steps))
+    return dict(samples_per_ray=slots, diagonal_steps=diagonal_steps, cone=cone, **_grid(budget))
 
 
 def _neus(budget: Budget) -> dict[str, Any]:

@@ -3,8 +3,13 @@
 Cascade k has R^3 cells and is 2^k times as wide as the scene's box, about the same centre. A position belongs to the
 finest cascade that holds it; the middle of the others (``hollow``) is never asked. A cell stores a decayed maximum of
 the density at random points inside it, ``max(decay * stored, fresh)``, and is occupied where that reaches
-``min(threshold / (2^k step), mean)``: the first is an optical depth per step, the second lets a scene that is still
-thin be seen. Cells that no training camera sees hold -1 for ever and are empty.
+``min(threshold / (2^k edge), mean)``, with ``edge`` the cell's longest in cascade 0: the first is an optical depth
+across the cell, the second lets a scene that is still thin be seen. Cells that no training camera sees hold -1 for
+ever and are empty.
+
+Instant-NGP asks for an optical depth of 0.01 along one step of 1/1024 of the diagonal, which is 0.046 across a cell of
+128^3. At that, whatever is thin is lost: of a trained field with a wisp of fog 1.9 dB, at 0.01 across a cell nothing
+(0.001 dB), for a quarter more evaluations. Measured by the cell, finer steps do not lose more than coarse ones.
 
 Mueller et al. 2022, Instant Neural Graphics Primitives, appendix C; Li et al. 2023, NerfAcc (which cells decay).
 """
@@ -39,7 +44,7 @@ class GridSpec(NamedTuple):
       resolution: R, cells along each axis of each cascade; a multiple of 4.
       cascades: K.
       step: length of the shortest marching step, world units.
-      threshold: optical depth of one step above which a cell is occupied.
+      threshold: optical depth across a cell, along its longest edge, above which it is occupied.
       decay: factor on what is stored, at each refresh of the cell.
       warmup: the grid's first steps, during which a refresh looks at all cells.
       period: steps between refreshes, later on.
@@ -63,6 +68,11 @@ class GridSpec(NamedTuple):
     def shape(self) -> tuple[int, int, int, int]:
         """[K, R, R, R]."""
         return (self.cascades, self.resolution, self.resolution, self.resolution)
+
+    @property
+    def edge(self) -> float:
+        """Longest edge of a cell of cascade 0, world units."""
+        return max(high - low for low, high in zip(self.lower, self.upper, strict=True)) / self.resolution
 
     @property
     def center(self) -> np.ndarray:
@@ -265,10 +275,10 @@ def filled_grid(spec: GridSpec, density: Array) -> OccupancyGrid:
 
 
 def occupied_cells(spec: GridSpec, density: Array) -> Array:
-    """[K, R, R, R] bool: density at or above ``min(threshold / (2^k step), mean of the cells that are seen)``."""
+    """[K, R, R, R] bool: density at or above ``min(threshold / (2^k edge), mean of the cells that are seen)``."""
     seen = density >= 0.0
     mean = jnp.sum(jnp.where(seen, density, 0.0)) / jnp.maximum(jnp.sum(seen.astype(jnp.float32)), 1.0)
-    limit = np.float32(spec.threshold / spec.step) / np.exp2(np.arange(spec.cascades, dtype=np.float32))
+    limit = np.float32(spec.threshold / spec.edge) / np.exp2(np.arange(spec.cascades, dtype=np.float32))
     # The mean of equal densities must not rise above them; and where all is 0, nothing is known: all is occupied.
     limit = jnp.minimum(limit.reshape(-1, 1, 1, 1), 0.999 * mean)
     return seen & (density >= limit)

@@ -264,7 +264,7 @@ def test_warm_up_converges_to_the_truth_of_an_analytic_scene():
     lattice = (np.arange(resolution * fine) + 0.5) / (resolution * fine) * 3 - 1.5
     points = jnp.asarray(np.stack(np.meshgrid(lattice, lattice, lattice, indexing="ij"), axis=-1), jnp.float32)
     density = np.asarray(jax.jit(field.point_density)(points, points[..., 0]))
-    parts = density.reshape((resolution, fine) * 3) > spec.threshold / spec.step
+    parts = density.reshape((resolution, fine) * 3) > spec.threshold / spec.edge
     filled = parts.mean(axis=(1, 3, 5))
     # Of 24 random points one falls into a share p of the cell with probability 1 - (1 - p)^24.
     assert occupied[filled > 0.4].all()
@@ -285,7 +285,7 @@ def test_density_that_is_gone_is_forgotten_at_the_rate_of_the_decay():
 
 def test_thin_scenes_are_seen_by_their_mean_and_a_scene_without_density_is_unknown():
     spec = grids.grid_spec(all_round(), **COARSE)
-    thin = 0.1 * spec.threshold / spec.step
+    thin = 0.1 * spec.threshold / spec.edge
     haze = np.asarray(grow(spec, (thin, 0.1 * thin, HALF_SPACE), (0,)).skip)[0]
     assert np.all(haze[4:] == 0) and not np.any(haze[:4] == 0)
     for even in (thin, 0.0):
