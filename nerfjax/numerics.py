@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Int
 
 from nerfjax.types import Array
@@ -26,6 +28,21 @@ PERMUTATION_ROUNDS = 12  # even; small domains need more than the 4 of the theor
 
 
 # ---------------------------------------------------------------------------- finite values and gradients
+
+
+def named(name: str, tree: Any) -> Any:
+    """Names the tensors of floating-point numbers of a tree, for whoever reads the program (``train.fault_trace``).
+
+    The identity; compiled, nothing is left of it.
+    """
+
+    def mark(path: tuple, leaf: Array) -> Array:
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            return leaf
+        inner = jax.tree_util.keystr(path, simple=True, separator="/")
+        return checkpoint_name(leaf, f"{name}/{inner}" if inner else name)
+
+    return jax.tree_util.tree_map_with_path(mark, tree)
 
 
 @jax.custom_jvp

@@ -1,8 +1,8 @@
 """Rays to colour: sampler, field and volume rendering joined.
 
-The renderer is the one place where a sampler meets a field. It casts intervals to what the field wants (points at the
-middle of each interval), hands the sampler a density function, composites the final level and every level whose colour
-is supervised, and turns whole images into compiled chunks.
+The renderer is the one place where a sampler meets a field. It casts intervals to what the field wants (points,
+Gaussians or multisamples), hands the sampler a density function, composites the final level and every level whose
+colour is supervised, and turns whole images into compiled chunks.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from flax import linen as nn
 from jax.typing import ArrayLike
 
 from nerfjax.background import Background
-from nerfjax.geometry.rays import cast_points, rays_from_pixels, rays_in_box
-from nerfjax.numerics import segment_sum
+from nerfjax.geometry.casting import cast, cast_balls
+from nerfjax.geometry.rays import rays_from_pixels, rays_in_box
+from nerfjax.numerics import named, segment_sum
 from nerfjax.samplers.base import Sampler, SamplerState
 from nerfjax.types import (
     Array,
     Cameras,
+    CastPoints,
     Conditioning,
     Intervals,
     PackedIntervals,
-    Points,
     Rays,
     Rendering,
     SamplerInfo,
@@ -89,6 +90,7 @@ def make_renderer(
     *,
     coarse_field: bool = False,
     opaque_end: bool = False,
+    deterministic: bool = False,
 ) -> Renderer:
     """Joins a field, a sampler and a background.
 
@@ -98,6 +100,7 @@ def make_renderer(
       background: a member of ``BACKGROUNDS``, made.
       coarse_field: whether level 0 has parameters of its own (NeRF's coarse network).
       opaque_end: whether the last interval of a ray stops all light (mip-NeRF 360's opaque background).
+      deterministic: whether multisamples are turned by fixed angles (evaluation).
     """
 
     def init(key: Array, geometry: SceneGeometry) -> tuple[Any, Any]:
@@ -118,23 +121,31 @@ def make_renderer(
     def render(key: Array, params, aux, rays: Rays, background_color: Array, *, step: Array) -> RenderedRays:
         def density_fn(rays: Rays, intervals: Intervals | PackedIntervals, *, level: int) -> Array:
             variables = {"params": field_params(params, level)}
-            return field.apply(variables, cast_points(rays, intervals), method="density")[0]
+            return field.apply(variables, cast_level(rays, intervals, level), method="density")[0]
 
-        def shade(variables, intervals: Intervals | PackedIntervals) -> Rendering:
-            return _shade(field, variables, rays, intervals, background_color, opaque_end)
+        def cast_level(rays: Rays, intervals: Intervals | PackedIntervals, level: int) -> CastPoints:
+            turned = None if deterministic else jax.random.fold_in(key_cast, level)
+            return cast(field.point_kind, turned, rays, intervals)
 
+        def shade(variables, intervals: Intervals | PackedIntervals, level: int) -> Rendering:
+            points = cast_level(rays, intervals, level)
+            return _shade(field, variables, rays, points, intervals, background_color, opaque_end)
+
+        key_sample, key_cast = jax.random.split(key)
         state = SamplerState(params=params["sampler"], aux=aux)
-        intervals, info = sampler.sample(key, state, rays, density_fn, step=step)
+        intervals, info = sampler.sample(key_sample, state, rays, density_fn, step=step)
+        intervals, info = named("samples", intervals), info.replace(levels=named("levels", info.levels))
         coarse = tuple(
-            shade(field_params(params, index), level.intervals)
+            shade(field_params(params, index), level.intervals, index)
             for index, level in enumerate(info.levels)
             if level.supervise_color
         )
-        return RenderedRays(shade(params["field"], intervals), info, coarse)
+        return RenderedRays(shade(params["field"], intervals, len(info.levels)), info, coarse)
 
     def refresh(key: Array, params, aux, *, step: Array) -> tuple[Any, Any]:
         def point_density_fn(positions: Array, radii: Array) -> Array:
-            return field.apply({"params": params["field"]}, Points(positions, radii), method="density")[0]
+            points = cast_balls(field.point_kind, positions, radii)
+            return field.apply({"params": params["field"]}, points, method="density")[0]
 
         state = SamplerState(params=params["sampler"], aux=aux)
         state = sampler.refresh(key, state, point_density_fn, step=step)
@@ -147,7 +158,7 @@ def init_field(field: nn.Module, key: Array):
     """Returns the parameters of a field."""
 
     def forward(module: nn.Module) -> Array:
-        _, features = module.density(Points(jnp.zeros((1, 3)), jnp.ones((1,))))
+        _, features = module.density(cast_balls(field.point_kind, jnp.zeros((1, 3)), jnp.ones((1,))))
         conditioning = Conditioning(jnp.full((1,), -1, jnp.int32), jnp.zeros((1,)))
         return module.color(features, jnp.asarray([[0.0, 0.0, 1.0]]), conditioning)
 
@@ -158,12 +169,12 @@ def _shade(
     field: nn.Module,
     params,
     rays: Rays,
+    points: CastPoints,
     intervals: Intervals | PackedIntervals,
     background_color: Array,
     opaque_end: bool,
 ) -> Rendering:
-    """Evaluates the field over intervals and composites."""
-    points = cast_points(rays, intervals)
+    """Evaluates the field over intervals, cast to points, and composites."""
     packed = isinstance(intervals, PackedIntervals)
 
     def per_sample(values: Array) -> Array:
@@ -179,10 +190,11 @@ def _shade(
         return density, module.color(features, per_sample(rays.directions), conditioning)
 
     density, colors = nn.apply(forward, field)({"params": params})
+    density, colors = named("density", density), named("colors of samples", colors)
     if packed:
-        weights = packed_weights_from_density(density, intervals)
+        weights = named("weights", packed_weights_from_density(density, intervals))
         return packed_composite(weights, colors, intervals, rays.far, background_color)
-    weights = weights_from_density(density, intervals.t_delta, opaque_end=opaque_end)
+    weights = named("weights", weights_from_density(density, intervals.t_delta, opaque_end=opaque_end))
     return composite(weights, colors, intervals, rays.far, background_color)
 
 

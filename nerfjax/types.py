@@ -191,6 +191,30 @@ class Points:
 
 
 @struct.dataclass
+class Gaussians:
+    """Where a field of Gaussians is evaluated: ``means`` [..., 3] and ``covariances`` [..., 3, 3], world units."""
+
+    means: Array
+    covariances: Array
+
+
+@struct.dataclass
+class Multisamples:
+    """Where a field of multisamples is evaluated.
+
+    Attributes:
+      positions: [..., K, 3] world units.
+      deviations: [..., K] standard deviation of each isotropic sample, world units.
+    """
+
+    positions: Array
+    deviations: Array
+
+
+CastPoints = Points | Gaussians | Multisamples
+
+
+@struct.dataclass
 class Conditioning:
     """What colour may depend on besides place and direction.
 
@@ -276,11 +300,15 @@ class Rendering:
 class DensityNetwork(NamedTuple):
     """A density-only network that a proposal sampler owns.
 
-    ``init(key, geometry) -> params``; ``apply(params, positions [..., 3], radii [...]) -> density [...]``.
+    Attributes:
+      init: ``(key, geometry) -> params``.
+      apply: ``(params, points) -> density [...]``.
+      point_kind: what intervals are cast to for it (``geometry.casting``).
     """
 
     init: Callable[..., Any]
     apply: Callable[..., Array]
+    point_kind: str = "point"
 
 
 def zeros_int() -> Array:

@@ -60,7 +60,7 @@ def flops_per_evaluation(geometry: SceneGeometry) -> tuple[float, float]:
         return field.apply({"params": params}, Points(positions, radii), method=both)
 
     def proposal(params, positions: Array) -> Array:
-        return network.apply(params, positions, radii)
+        return network.apply(params, Points(positions, radii))
 
     costs = [
         jax.jit(f).lower(p, positions).compile().cost_analysis() for f, p in zip((main, proposal), params, strict=True)

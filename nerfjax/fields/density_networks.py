@@ -1,7 +1,7 @@
 """Density-only networks that a proposal sampler owns (mip-NeRF 360, section 3.1).
 
 Each factory ``name(geometry, *, options) -> DensityNetwork`` gives pure functions ``init(key, geometry)`` and
-``apply(params, positions, radii)``.
+``apply(params, points)``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from nerfjax.encodings.frequency import frequency_encoding
 from nerfjax.encodings.hashgrid import GridLevel, encode_grid, grid_levels, init_grid
 from nerfjax.fields.base import Domain, domain_of
 from nerfjax.fields.mlp import MLP
+from nerfjax.geometry.casting import cast_balls
 from nerfjax.numerics import safe_exp
-from nerfjax.types import Array, DensityNetwork, SceneGeometry
+from nerfjax.types import Array, CastPoints, DensityNetwork, Points, SceneGeometry
 
 
 class _HashgridDensity(nn.Module):
@@ -26,8 +27,8 @@ class _HashgridDensity(nn.Module):
     precision: str
 
     @nn.compact
-    def __call__(self, positions: Array, radii: Array) -> Array:
-        del radii
+    def __call__(self, points: Points) -> Array:
+        positions = points.positions
         tables = self.param("tables", init_grid, self.levels, self.features)
         encoded = encode_grid(tables, self.domain.unit_cube(positions), levels=self.levels)
         if self.width:
@@ -46,8 +47,8 @@ class _MLPDensity(nn.Module):
     precision: str
 
     @nn.compact
-    def __call__(self, positions: Array, radii: Array) -> Array:
-        del radii
+    def __call__(self, points: Points) -> Array:
+        positions = points.positions
         cube = self.domain.unit_cube(positions) * 2.0 - 1.0
         encoded = frequency_encoding(cube, min_degree=0, max_degree=self.degrees)
         raw = MLP((self.width,) * self.depth, 1, precision=self.precision, name="trunk")(encoded)
@@ -55,15 +56,15 @@ class _MLPDensity(nn.Module):
         return jnp.where(self.domain.inside(positions), density, 0.0)
 
 
-def _network(module: nn.Module) -> DensityNetwork:
+def _network(module: nn.Module, kind: str = "point") -> DensityNetwork:
     def init(key: Array, geometry: SceneGeometry):
         del geometry
-        return module.init(key, jnp.zeros((1, 3)), jnp.zeros((1,)))["params"]
+        return module.init(key, cast_balls(kind, jnp.zeros((1, 3)), jnp.ones((1,))))["params"]
 
-    def apply(params, positions: Array, radii: Array) -> Array:
-        return module.apply({"params": params}, positions, radii)
+    def apply(params, points: CastPoints) -> Array:
+        return module.apply({"params": params}, points)
 
-    return DensityNetwork(init, apply)
+    return DensityNetwork(init, apply, kind)
 
 
 def hashgrid_density(

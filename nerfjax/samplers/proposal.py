@@ -98,11 +98,12 @@ def proposal(
     ) -> tuple[Intervals, SamplerInfo]:
         del density_fn
         counts = (*rounds.counts, num_final)
-        key_first, *keys = jax.random.split(key, 2 * len(counts))
+        key_first, *keys, key_cast = jax.random.split(key, 2 * len(counts) + 1)
         edges, levels = placement.uniform_edges(how, key_first, rays, counts[0]), []
         for k in range(len(rounds.counts)):
             intervals = placement.intervals_from_edges(how, keys[2 * k], rays, edges)
-            levels.append(propose(rounds, state.params, rays, intervals, k, step))
+            turned = None if how.deterministic else jax.random.fold_in(key_cast, k)
+            levels.append(propose(rounds, turned, state.params, rays, intervals, k, step))
             edges = next_edges(keys[2 * k + 1], rays, levels[-1], counts[k + 1], math.prod(counts[: k + 1]), step)
         intervals = placement.intervals_from_edges(how, keys[-1], rays, edges)
         info = placement.dense_info(

@@ -13,7 +13,7 @@ import jax
 
 from nerfjax import losses
 from nerfjax.errors import UserError
-from nerfjax.geometry.rays import cast_points
+from nerfjax.geometry.casting import cast
 from nerfjax.geometry.warps import s_from_t
 from nerfjax.samplers import placement
 from nerfjax.types import (
@@ -78,20 +78,25 @@ def init_networks(rounds: Rounds, key: Array, geometry: SceneGeometry) -> tuple:
     return tuple(network.init(k, geometry) for network, k in zip(rounds.networks, keys, strict=False))
 
 
-def propose(rounds: Rounds, params: tuple, rays: Rays, intervals: Intervals, number: int, step) -> Level:
-    """Returns the level of round ``number``: its intervals and the weights that its network gives them."""
-    points = cast_points(rays, intervals)
+def propose(
+    rounds: Rounds, key: Array | None, params: tuple, rays: Rays, intervals: Intervals, number: int, step
+) -> Level:
+    """Returns the level of round ``number``: its intervals and the weights that its network gives them.
+
+    ``key`` is what turns multisamples (``geometry.casting``), None in evaluation.
+    """
     own = min(number, len(rounds.networks) - 1)
     apply = rounds.networks[own].apply
+    points = cast(rounds.networks[own].point_kind, key, rays, intervals)
     if rounds.update_every == 1:
-        density = apply(params[own], points.positions, points.radius)
+        density = apply(params[own], points)
     else:
         update = (step < rounds.update_after) | (step % rounds.update_every == 0)
 
-        def frozen(params, positions, radius):
-            return apply(jax.lax.stop_gradient(params), positions, radius)
+        def frozen(params, points):
+            return apply(jax.lax.stop_gradient(params), points)
 
-        density = jax.lax.cond(update, apply, frozen, params[own], points.positions, points.radius)
+        density = jax.lax.cond(update, apply, frozen, params[own], points)
     weights = weights_from_density(density, intervals.t_delta, opaque_end=rounds.opaque_end)
     return Level(intervals=intervals, weights=weights)
 

@@ -64,7 +64,8 @@ def run_stages(
     stage, levels = first, []
     for k, count in enumerate(rounds.counts):
         intervals = draw_intervals(how, jax.random.fold_in(key, k), rays, stage, count)
-        levels.append(propose(rounds, params, rays, intervals, k, step))
+        turned = None if how.deterministic else jax.random.fold_in(key, len(rounds.counts) + k)
+        levels.append(propose(rounds, turned, params, rays, intervals, k, step))
         s, weights = shaped(
             shaping, intervals.s, levels[-1].weights, intervals=math.prod(rounds.counts[: k + 1]), step=step
         )

@@ -55,7 +55,7 @@ def peaked_network() -> DensityNetwork:
     """A proposal network with one parameter, which peaks in the middle of the ray."""
     return DensityNetwork(
         init=lambda key, geometry: {"scale": jnp.asarray(1.0, jnp.float32)},
-        apply=lambda params, positions, radii: params["scale"] / (1.0 + (positions[..., 2] + 2.5) ** 2),
+        apply=lambda params, points: params["scale"] / (1.0 + (points.positions[..., 2] + 2.5) ** 2),
     )
 
 

@@ -115,5 +115,5 @@ def test_density_networks_map_positions_to_densities(name):
     network = DENSITY_NETWORKS[name](geometry(), **SMALL_NETWORKS[name])
     params = network.init(jax.random.key(0), geometry())
     where = points()
-    density = network.apply(params, where.positions, where.radius)
+    density = network.apply(params, where)
     assert density.shape == (5, 7) and bool(jnp.all(density >= 0)) and bool(jnp.any(density > 0))

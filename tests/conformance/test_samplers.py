@@ -342,9 +342,9 @@ def test_report_counts_the_evaluations(name):
         counted["field"] += intervals.t_eval.shape[-1]
         return smooth_field(rays, intervals, level=level)
 
-    def counting_apply(params, positions, radii):
-        counted["network"] += radii.shape[-1]
-        return peaked_network().apply(params, positions, radii)
+    def counting_apply(params, points):
+        counted["network"] += points.radius.shape[-1]
+        return peaked_network().apply(params, points)
 
     options = {}
     if ROWS[name].member in ("proposal", "compose", "adaptive"):

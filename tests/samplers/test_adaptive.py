@@ -43,7 +43,7 @@ def scene(x, z):
 def network(scale=1.0) -> DensityNetwork:
     return DensityNetwork(
         init=lambda key, geometry: {"scale": jnp.asarray(scale, jnp.float32)},
-        apply=lambda params, positions, radii: params["scale"] * scene(positions[..., 0], positions[..., 2]),
+        apply=lambda params, points: params["scale"] * scene(points.positions[..., 0], points.positions[..., 2]),
     )
 
 

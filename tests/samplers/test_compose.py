@@ -56,7 +56,7 @@ def grid_of(spec, density=shells):
 def network() -> DensityNetwork:
     return DensityNetwork(
         init=lambda key, geometry: {"scale": jnp.asarray(1.0)},
-        apply=lambda params, positions, radii: params["scale"] * shells(positions[..., 2]),
+        apply=lambda params, points: params["scale"] * shells(points.positions[..., 2]),
     )
 
 
@@ -160,7 +160,7 @@ def test_networks_narrow_down_what_the_grid_left(rounds):
 def test_the_whole_is_better_than_its_parts():
     """Error of the opacity of a thin wall in an occupied cell, at the same evaluations of the field."""
     thin = lambda z: jnp.where((z > -1.8) & (z < -1.7), 12.0, 0.0)  # noqa: E731
-    thin_network = DensityNetwork(lambda key, geometry: {}, lambda params, positions, radii: thin(positions[..., 2]))
+    thin_network = DensityNetwork(lambda key, geometry: {}, lambda params, points: thin(points.positions[..., 2]))
     grid = grid_of(grid_spec(geometry(), resolution=R))
     rounds = dict(networks=(thin_network,), num_proposal=(32,))
     parts = {"none": made(skip=False), "grid": made(), "proposal": made(skip=False, **rounds), "both": made(**rounds)}

@@ -43,7 +43,7 @@ def wall(z):
 def wall_network(scale=1.0) -> DensityNetwork:
     return DensityNetwork(
         init=lambda key, geometry: {"scale": jnp.asarray(scale, jnp.float32)},
-        apply=lambda params, positions, radii: params["scale"] * wall(positions[..., 2]),
+        apply=lambda params, points: params["scale"] * wall(points.positions[..., 2]),
     )
 
 
@@ -51,8 +51,8 @@ def bins_network(count: int = 16) -> DensityNetwork:
     """One free density for each of the equal bins of [2, 6]: enough to learn a ray."""
     return DensityNetwork(
         init=lambda key, geometry: jnp.full((count,), -1.0, jnp.float32),
-        apply=lambda params, positions, radii: jnp.exp(
-            params.at[((positions[..., 2] - 2) / 4 * count).astype(jnp.int32)].get(mode="clip")
+        apply=lambda params, points: jnp.exp(
+            params.at[((points.positions[..., 2] - 2) / 4 * count).astype(jnp.int32)].get(mode="clip")
         ),
     )
 
@@ -119,7 +119,7 @@ def test_one_network_for_each_round():
 
 def test_networks_of_the_rounds_start_differently():
     network = DensityNetwork(
-        init=lambda key, geometry: jax.random.normal(key, (3,)), apply=lambda params, positions, radii: radii
+        init=lambda key, geometry: jax.random.normal(key, (3,)), apply=lambda params, points: points.radius
     )
     params = proposal(networks=(network, network), num_proposal=(4, 4)).init(jax.random.key(0), geometry()).params
     assert not np.allclose(params[0], params[1])
