@@ -11,6 +11,7 @@ import json
 import os
 import pathlib
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -80,7 +81,17 @@ def evaluate_run(run: Any, *, split: str = "test") -> dict[str, Any]:
     return result
 
 
-def score_views(experiment: Any, state: Any, *, count: int = 4) -> dict[str, float]:
+def render_along(run: Any, *, split: str) -> None:
+    """Takes part in the renderings of ``evaluate_run``, which the first of several processes calls, and writes nothing.
+
+    The state lies on the devices of all processes, so all of them must run the programs that read it.
+    """
+    cameras = run.experiment.scene.subset(split).cameras
+    for row in range(len(cameras)):
+        run.render_view(cameras[np.array([row])])
+
+
+def score_views(experiment: Any, state: Any, *, count: int = 4) -> dict[str, Any]:
     """Measures a few evenly spaced held-out views in the middle of training and writes no pictures.
 
     Args:
@@ -89,19 +100,25 @@ def score_views(experiment: Any, state: Any, *, count: int = 4) -> dict[str, flo
       count: number of views; they come from the val split where there is one, else from the test split.
 
     Returns:
-      ``{"eval/psnr", "eval/ssim"}``, means over the views; empty where no view is held out.
+      ``{"eval/psnr", "eval/ssim"}``, means over the views, ``"eval/seconds"`` that it took, and ``"eval/view"``,
+      [H, W, 3] uint8: the first of them as rendered and, to its right, as it should be; empty where no view is held
+      out.
     """
     scene = experiment.scene
     frames, cameras = scene.subset("val" if scene.indices("val") else "test")
     rows = np.unique(np.linspace(0, len(frames) - 1, min(count, len(frames))).round().astype(int)) if frames else ()
     background = background_level(experiment.config, scene.background)
-    scores = []
+    scores, pictures, start = [], [], time.perf_counter()
     for row in rows:
-        rendered = experiment.render_image(state, cameras[np.array([row])])
-        scores.append(_score(_rounded(rendered), *target_image(frames[row], background)))
+        prediction = _rounded(experiment.render_image(state, cameras[np.array([row])]))
+        target, valid = target_image(frames[row], background)
+        scores.append(_score(prediction, target, valid))
+        pictures.append(np.concatenate([prediction, target], axis=1))
     if not scores:
         return {}
-    return {f"eval/{metric}": float(np.mean([score[metric] for score in scores])) for metric in ("psnr", "ssim")}
+    means = {f"eval/{metric}": float(np.mean([score[metric] for score in scores])) for metric in ("psnr", "ssim")}
+    means["eval/seconds"] = time.perf_counter() - start
+    return {**means, "eval/view": np.round(255 * pictures[0]).astype(np.uint8)}
 
 
 def background_level(config: Any, implied: str | None) -> float:

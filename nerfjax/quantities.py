@@ -14,8 +14,8 @@ def format_seconds(seconds: float | int) -> str:
 
 
 def format_count(count: float | int) -> str:
-    """Returns ``870``, ``10.2k`` or ``3.4M``."""
-    for scale, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+    """Returns ``870``, ``10.2k``, ``3.4M``, G or T."""
+    for scale, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(count) >= scale:
             return f"{count / scale:.1f}{unit}"
     return f"{count:.0f}"

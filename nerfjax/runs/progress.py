@@ -32,6 +32,8 @@ class RunProgress(NamedTuple):
       checkpoints: steps of the checkpoints, ascending.
       evaluations: the documents of RUN/eval/STEP/metrics.json, by step.
       manifest: the run's manifest.
+      compile_seconds: that training waited for compilations, by stage of the curriculum.
+      save: ``blocked_seconds`` and ``background_seconds`` of the last checkpoint whose time was reported; or {}.
     """
 
     state: str
@@ -42,6 +44,8 @@ class RunProgress(NamedTuple):
     checkpoints: tuple[int, ...]
     evaluations: dict[int, dict[str, Any]]
     manifest: dict[str, Any]
+    compile_seconds: dict[int, float]
+    save: dict[str, float]
 
 
 def read_progress(workdir: str | os.PathLike) -> RunProgress:
@@ -67,7 +71,26 @@ def read_progress(workdir: str | os.PathLike) -> RunProgress:
         checkpoints=checkpoints,
         evaluations=read_evaluations(folder),
         manifest=manifest,
+        compile_seconds=_compile_seconds(reports),
+        save=_last_save(reports),
     )
+
+
+def _compile_seconds(reports: list[dict[str, Any]]) -> dict[int, float]:
+    seconds: dict[int, float] = {}
+    for report in reports:
+        spent, stage = report.get("compile_seconds"), report.get("stage") or 0
+        if isinstance(spent, (int, float)) and isinstance(stage, int):
+            seconds[stage] = seconds.get(stage, 0.0) + spent
+    return seconds
+
+
+def _last_save(reports: list[dict[str, Any]]) -> dict[str, float]:
+    names = ("blocked_seconds", "background_seconds")
+    for report in reversed(reports):
+        if all(isinstance(report.get(f"save/{name}"), (int, float)) for name in names):
+            return {name: report[f"save/{name}"] for name in names}
+    return {}
 
 
 def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:

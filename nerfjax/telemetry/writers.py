@@ -1,7 +1,9 @@
 """Where reports go: ``RUN/metrics.jsonl``, TensorBoard events in ``RUN/tensorboard/``, and the terminal.
 
-A writer has ``write(report)`` for a flat dict with ``step``, and ``close()``. On resume the record holds each step
-once: what an earlier process wrote after the restored step is dropped.
+A writer is any object with ``write(report)`` for a flat dict with ``step``, and ``close()``; ``telemetry.loggers`` has
+more of them. The report of an evaluation may hold pictures ([H, W, 3] uint8), which a writer of numbers leaves out
+(``without_pictures``). On resume the record holds each step once: what an earlier process wrote after the restored step
+is dropped.
 """
 
 from __future__ import annotations
@@ -9,16 +11,16 @@ from __future__ import annotations
 import json
 import math
 import os
-import socket
-import time
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import jax
+import numpy as np
 from etils import epath
 
 from nerfjax.errors import UserError
 from nerfjax.quantities import format_count, format_seconds
+from nerfjax.telemetry.tensorboard_events import TensorBoardWriter
 
 
 @runtime_checkable
@@ -32,13 +34,25 @@ class Writer(Protocol):
         """Writes out what is left."""
 
 
-def open_writers(workdir: str | os.PathLike, *, total_steps: int, resume_step: int = 0) -> tuple[Writer, ...]:
+def without_pictures(report: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what of a report is no picture."""
+    return {name: value for name, value in report.items() if not isinstance(value, np.ndarray)}
+
+
+def open_writers(
+    workdir: str | os.PathLike,
+    *,
+    total_steps: int,
+    resume_step: int = 0,
+    hparams: Mapping[str, Any] | None = None,
+) -> tuple[Writer, ...]:
     """Returns the writers of a run on process 0 and none elsewhere.
 
     Args:
       workdir: the run folder.
       total_steps: steps of the whole run.
       resume_step: the step at which this process begins.
+      hparams: flat configuration, for TensorBoard.
 
     Raises:
       UserError: the folder cannot be written.
@@ -49,7 +63,7 @@ def open_writers(workdir: str | os.PathLike, *, total_steps: int, resume_step: i
     try:
         return (
             JsonlWriter(folder / "metrics.jsonl", resume_step=resume_step),
-            TensorBoardWriter(folder / "tensorboard", resume_step=resume_step),
+            TensorBoardWriter(folder / "tensorboard", resume_step=resume_step, hparams=hparams),
             ProgressWriter(total_steps, initial_step=resume_step),
         )
     except OSError as error:
@@ -58,7 +72,8 @@ def open_writers(workdir: str | os.PathLike, *, total_steps: int, resume_step: i
 
 def json_line(report: Mapping[str, Any]) -> str:
     """Returns a report as one line of strict JSON; what is not finite becomes null."""
-    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in report.items()}
+    plain = without_pictures(report)
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in plain.items()}
     return json.dumps(finite, allow_nan=False) + "\n"
 
 
@@ -113,53 +128,6 @@ def _replace_text(path: epath.Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.partial")
     partial.write_text(text)
     partial.replace(path)
-
-
-class TensorBoardWriter:
-    """Writes scalars as TensorBoard events; the file is begun with the first report.
-
-    tensorboard's ``EventFileWriter`` imports tensorflow wherever it is installed, for its file system; its
-    ``RecordWriter`` does not, and takes any file.
-
-    Args:
-      folder: where the event file goes.
-      resume_step: TensorBoard is told to forget earlier files' events after this step.
-    """
-
-    def __init__(self, folder: str | os.PathLike, *, resume_step: int = 0):
-        self._folder, self._resume_step, self._records = epath.Path(folder), resume_step, None
-
-    def write(self, report: Mapping[str, Any]) -> None:
-        """Writes every finite number of the report."""
-        from tensorboard.compat.proto import event_pb2, summary_pb2
-
-        if self._records is None:
-            self._open()
-        numbers = {k: float(v) for k, v in report.items() if k != "step" and isinstance(v, (int, float))}
-        values = [summary_pb2.Summary.Value(tag=k, simple_value=v) for k, v in numbers.items() if math.isfinite(v)]
-        self._write(event_pb2.Event(step=int(report["step"]), summary=summary_pb2.Summary(value=values)))
-
-    def close(self) -> None:
-        """Closes the event file."""
-        if self._records is not None:
-            self._records.close()
-            self._records = None
-
-    def _open(self) -> None:
-        from tensorboard.compat.proto import event_pb2
-        from tensorboard.summary.writer.record_writer import RecordWriter
-
-        self._folder.mkdir(parents=True, exist_ok=True)
-        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-        self._records = RecordWriter((self._folder / name).open("wb"))
-        self._write(event_pb2.Event(file_version="brain.Event:2"))
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._write(event_pb2.Event(step=self._resume_step + 1, session_log=start))
-
-    def _write(self, event: Any) -> None:
-        event.wall_time = time.time()
-        self._records.write(event.SerializeToString())
-        self._records.flush()
 
 
 class ProgressWriter:
@@ -232,5 +200,6 @@ def summary_line(report: Mapping[str, Any]) -> str:
     shown = [text(report[name]) for name, text in _SHOWN.items() if report.get(name) is not None]
     if "compile_seconds" in report:
         shown.append(f"compiled in {format_seconds(report['compile_seconds'])}")
-    others = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in report.items() if k != "step")
+    plain = without_pictures(report)
+    others = (f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in plain.items() if k != "step")
     return "  ".join(shown or others)

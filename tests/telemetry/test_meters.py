@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nerfjax.telemetry.meters import Clock, Interval, interval_means
+from nerfjax.telemetry.meters import Clock, Interval, interval_means, is_measured
 
 
 class Time:
@@ -87,6 +87,41 @@ def test_an_interval_of_nothing_but_compilation_has_a_finite_rate():
         time.value += 1
         interval.add(5, {"loss": jnp.ones(5)}, 10)
         assert interval.report(10, 20)["eta_seconds"] == 2  # the compilation is forgotten
+
+
+def test_parts_of_the_time_add_up_to_the_interval():
+    time = Time()
+    clock = Clock(now=time)
+    with clock.running():
+        interval = Interval(clock)
+        with interval.compiling(1):
+            time.value += 20
+        interval.add(1, {"samples_per_ray": jnp.full(1, 4.0)}, 8, flops_per_step=10.0)
+        for part, seconds in (("dispatch", 1), ("device", 2), ("data", 3), ("checkpoint", 4), ("dispatch", 0.5)):
+            with interval.spending(part):
+                time.value += seconds
+        with clock.paused(), interval.spending("evaluation"):
+            time.value += 100
+        time.value += 0.25
+        interval.add(3, {"samples_per_ray": jnp.full(3, 4.0)}, 8, flops_per_step=20.0)
+        report = interval.report(4, 10)
+        parts = {name.removeprefix("time/"): value for name, value in report.items() if name.startswith("time/")}
+        assert parts == {
+            **{"dispatch": 1.5, "device": 2, "data": 3, "checkpoint": 4, "evaluation": 100},
+            **{"compilation": 20, "other": 0.25},
+        }
+        # Three steps beside the compilation and the evaluation.
+        assert math.isclose(report["step_seconds"], 10.75 / 3) and report["flops_per_step"] == 70 / 4
+        assert math.isclose(report["samples_per_second"], 4 * report["rays_per_second"])
+        interval.add(1, {}, 8)
+        assert "flops_per_step" not in interval.report(5, 10)  # not known of all dispatches: of none
+
+
+def test_what_is_measured_is_told_from_what_the_run_is():
+    for name in ("time/device", "step_seconds", "cost", "save/blocked_seconds", "eval/seconds", "cpu_cores"):
+        assert is_measured(name)
+    for name in ("step", "loss", "loss/color", "flops_per_step", "rays_per_step", "occupancy", "eval/psnr", "stage"):
+        assert not is_measured(name)
 
 
 def test_means_are_over_steps_not_over_dispatches():
