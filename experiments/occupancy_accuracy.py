@@ -29,7 +29,7 @@ def renderers(run, geometry):
     """Returns {name: render_image} of the run's field with either sampler, and the grid's share of occupied cells."""
     field = configuration.bind("field", run.config, geometry=geometry, precision=run.config.precision)
     background = configuration.bind("background", run.config)
-    params = {**run.state.params, "sampler": {}}
+    params = {**run.state.render_params, "sampler": {}}
     made = {}
     dense = make_renderer(field, stratified(num_samples=STEPS, deterministic=True), background)
     made["dense"] = make_image_renderer(dense, geometry, memory_bytes=2**30), params, {}

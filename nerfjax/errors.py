@@ -40,9 +40,24 @@ class UserError(NerfjaxError):
 
 
 class Diverged(NerfjaxError):
-    """Training met a non-finite loss or gradient; the message names the tensor, the step and the key."""
+    """Training met a non-finite loss or gradient; the message names the tensor, the step and the key.
+
+    Args:
+      message: what to print.
+      step: the step that diverged.
+      tensor: the name of the first tensor that was not finite.
+      state: the state before that step.
+    """
 
     exit_code = 3
+
+    def __init__(self, message: str, *, step: int = -1, tensor: str = "", state: object = None):
+        self.step, self.tensor, self.state = step, tensor, state
+        super().__init__(message)
+
+    def with_line(self, name: str, value: object) -> Diverged:
+        """Returns the same error with one more line of details."""
+        return Diverged(f"{self}\n  {name + ':':<10}{value}", step=self.step, tensor=self.tensor, state=self.state)
 
 
 class Preempted(NerfjaxError):

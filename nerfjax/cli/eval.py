@@ -19,9 +19,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the verb's arguments."""
     parser.add_argument("run", metavar="RUN", type=pathlib.Path, help="the run's folder")
     parser.add_argument("--split", default="test", choices=("train", "val", "test"), help="the views (default: test)")
-    parser.add_argument("--step", type=int, help="a checkpoint's step (default: the latest)")
+    parser.add_argument("--step", type=step_or_best, help="a checkpoint's step, or best (default: the latest)")
     parser.add_argument("--source", metavar="PATH", help="where the capture is now, if it was moved")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+
+
+def step_or_best(text: str) -> int | str:
+    """Returns the step that a flag names: a number, or "best"."""
+    return text if text == "best" else int(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -92,8 +92,9 @@ def _dispatch(arguments: list[str]) -> int:
     module = importlib.import_module(f"nerfjax.cli.{verb}")
     parser = Parser(prog=f"nerfjax {verb}", description=f"{VERBS[verb].capitalize()}.", epilog=module.EPILOG)
     module.add_arguments(parser)
-    # Orbax narrates its options there; what a user should know we say ourselves.
-    logging.getLogger("absl").setLevel(logging.ERROR)
+    # Orbax narrates its options there, and shows each of its threads' tracebacks when the disk is full; what a user
+    # should know we say ourselves.
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
     try:
         return module.run(_parse(parser, rest))
     except SystemExit as stop:  # argparse's --help
@@ -101,7 +102,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _parse(parser: Parser, arguments: list[str]) -> argparse.Namespace:
-    """Parses a verb's arguments; ``--config.KEY=VALUE`` are kept as they are in ``config_flags``."""
+    """Parses a verb's arguments; ``--config.KEY=VALUE`` are kept as they are in ``config_flags``, all in ``given``."""
     plain, config_flags = split_config_flags(arguments)
     parsed, unknown = parser.parse_known_args(plain)
     if unknown:
@@ -113,7 +114,7 @@ def _parse(parser: Parser, arguments: list[str]) -> argparse.Namespace:
         raise UserError(
             f"{parser.prog} takes no config: a run keeps the one that it was trained with.", found=config_flags[0]
         )
-    parsed.config_flags = config_flags
+    parsed.config_flags, parsed.given = config_flags, arguments
     return parsed
 
 

@@ -45,6 +45,9 @@ RULES: dict[str, tuple[str, str] | None] = {
     **dict.fromkeys(("scene.source", "scene.format", "scene.examine", "scene.holdout", "evaluation.memory_mb"), None),
     **dict.fromkeys(("data.memory_mb", "data.prepare", "train.log_every", "train.eval_every"), None),
     **dict.fromkeys(("train.checkpoint_every", "train.steps_per_dispatch", "train.compile_ahead"), None),
+    **dict.fromkeys(("train.keep_latest", "train.keep_every", "train.keep_best", "train.logger"), None),
+    # What a rollback did is told as a change; that one was allowed is nothing.
+    **dict.fromkeys(("train.on_divergence", "train.rollback_factor", "train.price_per_device_hour"), None),
     **{name: (CONFOUNDER, name) for name in CONFOUNDERS},
     "scene.downscale": (CONFOUNDER, "resolution"),
     "scene.background": (CONFOUNDER, "background"),
@@ -53,6 +56,7 @@ RULES: dict[str, tuple[str, str] | None] = {
     "train.steps": (CONFOUNDER, "budget"),
     "train.batch_rays": (CONFOUNDER, "budget"),
     "train.rungs": (DECLARED, "rungs"),
+    "train.ema": (DECLARED, "averaging"),
     "train.seed": (REPLICATE, "seed"),
     "seeds": (REPLICATE, "seed"),
     "devices": (COST, "hardware"),
@@ -171,7 +175,7 @@ def _code(manifest: Mapping[str, Any]) -> str | None:
 
 
 def _changes(record: RunRecord) -> list[str]:
-    """Options and inputs that were changed at a restart; more steps are no change, nor is what takes no part."""
+    """Options and inputs changed at a restart, and rollbacks; more steps are no change, nor is what takes no part."""
     told = []
     for step, key, old, new in _restart_changes(record.manifest):
         name = key.removeprefix("config.")
@@ -180,6 +184,10 @@ def _changes(record: RunRecord) -> list[str]:
         decides = takes_part and rule[0] in (DECLARED, CONFOUNDER) and not name.startswith("scene.")
         if key == "scene_fingerprint" or (decides and name.split(".")[-1] != "steps"):
             told.append(f"{name} at step {step}: {old} to {new}")
+    rollbacks = record.manifest.get("rollbacks")
+    for each in rollbacks if isinstance(rollbacks, list) else ():
+        if isinstance(each, Mapping):
+            told.append(f"learning rate times {each.get('rate_scale')} from step {each.get('restored_step')}, diverged")
     return told
 
 

@@ -32,6 +32,7 @@ from nerfjax.errors import UserError
 SCHEMA = 1
 MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
+ATTEMPT_VARIABLE = "NERFJAX_ATTEMPT"  # of a process that is supervised (``cli.supervise``): 1, 2, …
 _PACKAGES = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "ml-collections", "tensorflow-cpu", "tensorflow-datasets"),
     *("numpy", "pillow", "dm-pix", "etils", "tensorstore", "libtpu", "jax-cuda12-plugin", "jax-cuda13-plugin"),
@@ -103,7 +104,12 @@ def _with_defaults(manifest: dict) -> dict:
 
 
 def append_restart(
-    workdir: str | os.PathLike, *, step: int, config: Mapping[str, Any] | None = None, **entries: Any
+    workdir: str | os.PathLike,
+    *,
+    step: int,
+    config: Mapping[str, Any] | None = None,
+    allowed: Mapping[str, Any] | None = None,
+    **entries: Any,
 ) -> dict:
     """Records that the run goes on, and what differs from its beginning (code, packages, devices, configuration).
 
@@ -111,13 +117,15 @@ def append_restart(
       workdir: the run folder.
       step: the step restored.
       config: the configuration of now, where it may differ (paths, devices).
+      allowed: what differs in configuration and scene, where the user allowed it (``--allow-config-change``).
       **entries: other entries of the manifest as they are now, e.g. ``scene_fingerprint=…``.
 
     Returns:
       The manifest with the restart.
     """
     manifest = read_manifest(workdir)
-    now = {**environment(), **entries}
+    surroundings = environment()
+    now = {**surroundings, **entries}
     if config is not None:
         now["config"] = config
     differs = differences({k: manifest.get(k) for k in now}, _plain(now))
@@ -126,8 +134,27 @@ def append_restart(
         restart["previous_end"] = manifest["end"]
     manifest.setdefault("restarts", []).append(restart)
     manifest.update(status="running", end=None)
-    if config is not None:  # what it was before stands in the restart's differences
-        manifest["config"] = config
+    if allowed:
+        restart["allowed_changes"] = allowed
+    if os.environ.get(ATTEMPT_VARIABLE, "").isdigit():
+        restart["attempt"] = int(os.environ[ATTEMPT_VARIABLE])
+    # What they were before stands in the restart's differences; code, packages and devices are those of the beginning.
+    manifest.update({key: value for key, value in now.items() if key not in surroundings})
+    return _write(workdir, manifest)
+
+
+def append_rollback(workdir: str | os.PathLike, entry: Mapping[str, Any]) -> dict:
+    """Records that the run diverged and went back.
+
+    Args:
+      workdir: the run folder.
+      entry: ``step`` that diverged, ``tensor``, ``restored_step`` and the ``rate_scale`` from there on.
+
+    Returns:
+      The manifest with the rollback.
+    """
+    manifest = read_manifest(workdir)
+    manifest["rollbacks"] = [*(manifest.get("rollbacks") or []), {"time": _now(), **entry}]
     return _write(workdir, manifest)
 
 
@@ -148,6 +175,13 @@ def seal(workdir: str | os.PathLike, *, status: str, step: int, seconds: float |
     end = dict(time=_now(), status=status, step=step, seconds=seconds, metrics=_last_report(workdir, step))
     manifest.update(status=status, end={**end, **more})
     return _write(workdir, manifest)
+
+
+def record_costs(workdir: str | os.PathLike, *, flops_per_step: float | int) -> None:
+    """Records what a step of the run's first stage costs, unless that is known already."""
+    manifest = read_manifest(workdir)
+    if manifest.get("flops_per_step") is None:
+        _write(workdir, {**manifest, "flops_per_step": flops_per_step})
 
 
 def record_evaluation(workdir: str | os.PathLike, evaluation: Mapping[str, Any]) -> None:
@@ -197,7 +231,8 @@ def refuse_other_config(manifest: Mapping[str, Any], workdir: str | os.PathLike,
         "the run folder holds a run of another configuration",
         file=epath.Path(workdir) / MANIFEST,
         found=(shown + more) or f"config hash {manifest['config_hash']}",
-        fix="choose another --workdir, or give the configuration that the run was started with",
+        fix="choose another --workdir, or give the configuration that the run was started with; or give "
+        "--allow-config-change to go on all the same, which the manifest records",
     )
 
 

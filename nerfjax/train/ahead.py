@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -25,11 +26,18 @@ class CompileAhead:
         if jax.process_count() > 1:
             self._worker = None
         self._programs: dict[Any, Future] = {}
+        self._seconds: dict[Any, float] = {}
 
     def submit(self, key: Any, compile: Callable[[], Callable]) -> None:
         """Begins to compile the program of a key, unless that was asked for before."""
         if self._worker is not None and key not in self._programs:
-            self._programs[key] = self._worker.submit(compile)
+            self._programs[key] = self._worker.submit(self._timed, key, compile)
+
+    def _timed(self, key: Any, compile: Callable[[], Callable]) -> Callable:
+        start = time.perf_counter()
+        program = compile()
+        self._seconds[key] = time.perf_counter() - start
+        return program
 
     def take(self, key: Any) -> Callable | None:
         """Returns the program of a key, after it is compiled; None where that was not begun."""
@@ -37,6 +45,10 @@ class CompileAhead:
         if future is None or future.cancel():
             return None
         return future.result()
+
+    def seconds(self, key: Any) -> float:
+        """Returns how long the program of a key was compiled in the background; 0 where it was not."""
+        return self._seconds.get(key, 0.0)
 
     def __enter__(self) -> CompileAhead:
         return self

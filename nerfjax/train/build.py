@@ -21,9 +21,11 @@ from nerfjax.renderer import RenderedImage, Renderer, camera_rays, is_packed, ma
 from nerfjax.scenes import Scene, read_scene
 from nerfjax.train import configuration
 from nerfjax.train.automatic import resolve_auto, with_bounds
+from nerfjax.train.averages import start_average
 from nerfjax.train.curriculum import StagePlan, stage_plans
 from nerfjax.train.feeds import ResidentFeed, check_pixels, resident_data, stream_feed, wants_depth_prior
 from nerfjax.train.ladder import check_ladder
+from nerfjax.train.ranges import check_ranges
 from nerfjax.train.stage import Stage
 from nerfjax.train.state import TrainState
 from nerfjax.train.step import AXIS, Objective, StepParts
@@ -245,10 +247,7 @@ def check(config: ConfigDict) -> None:
         stage = configuration.stage_config(config, plan)
         for section in configuration.FAMILIES:
             configuration.chosen(section, stage)
-    for key in ("steps", "batch_rays", "log_every", "steps_per_dispatch", "checkpoint_every"):
-        value = config.train[key]
-        if value < 1:
-            raise UserError(f"config.train.{key} must be positive", field=f"config.train.{key}", found=value)
+    check_ranges(config)
     for key, known in {"source": ("resident", "stream"), "layout": LAYOUTS}.items():
         if config.data[key] not in known:
             raise UserError(
@@ -287,8 +286,9 @@ def build_renderer(
         networks=build_networks(config, geometry), ray_share=ray_share,
     )  # fmt: skip
     return make_renderer(
-        field, sampler, background, coarse_field=config.render.coarse_field, opaque_end=config.render.opaque_end
-    )
+        field, sampler, background, coarse_field=config.render.coarse_field, opaque_end=config.render.opaque_end,
+        deterministic=deterministic,
+    )  # fmt: skip
 
 
 def resolve_spacing(config: ConfigDict, geometry: SceneGeometry) -> dict[str, Any]:
@@ -344,6 +344,7 @@ def step_parts(
         rung=rung,
         rungs=rungs,
         depth_prior=depth_prior,
+        ema=config.train.ema,
     )
 
 
@@ -364,4 +365,6 @@ def initial_state(
         first_bad_step=jnp.full((), -1, jnp.int32),
         bad_tensor=jnp.full((), -1, jnp.int32),
         rung=jnp.zeros((2,), jnp.int32),
+        rate_scale=jnp.ones((), jnp.float32),
+        ema=start_average(params, config.train.ema),
     )

@@ -9,12 +9,12 @@ or that differs from it, is passed over in favour of the one before.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,9 +22,24 @@ import numpy as np
 from etils import epath
 
 from nerfjax.errors import UserError
+from nerfjax.train.best_checkpoints import best_policy
+from nerfjax.train.checkpoint_hashes import HASH_LIST, checkpoint_fault, write_hash_list
 
-HASH_LIST = "SHA256SUMS"
-_CHUNK = 1 << 20
+
+class SaveTimes(NamedTuple):
+    """How long one save took, seconds.
+
+    Attributes:
+      step: of the checkpoint.
+      blocked: ``save`` held its caller: the wait for the save before, and the copy from the devices to the host.
+      waited: of that, the wait for the save before.
+      background: from then on, until the checkpoint was committed, thinned out and hashed.
+    """
+
+    step: int
+    blocked: float
+    waited: float
+    background: float
 
 
 def abstract_from_state(state: Any) -> Any:
@@ -43,22 +58,33 @@ class Checkpoints:
       workdir: the run folder, local or ``gs://``.
       keep: number of newest checkpoints to keep; at least 2, because an old one may go before the new one's
         hashes are written.
-      keep_every: keep every checkpoint whose step is a multiple of this, too.
+      keep_every: keep every checkpoint whose step is a multiple of this, too; 0 for none.
+      keep_best: keep so many of those with the highest score (``scores``), too.
       read_only: change nothing on disk (for evaluation beside a run in progress).
 
     Attributes:
       warnings: messages about checkpoints that were passed over; the caller shows them.
+      scores: {step: how good its state is}, of the steps that were evaluated; the caller fills it in, also after the
+        step was saved.
     """
 
     def __init__(
-        self, workdir: str | os.PathLike, *, keep: int = 2, keep_every: int | None = None, read_only: bool = False
+        self,
+        workdir: str | os.PathLike,
+        *,
+        keep: int = 2,
+        keep_every: int = 0,
+        keep_best: int = 0,
+        read_only: bool = False,
     ):
         # Orbax wants absolute paths.
         local = "://" not in os.fspath(workdir)
         self.directory = epath.Path(os.path.abspath(workdir) if local else workdir) / "checkpoints"
         self.read_only = read_only
         self.warnings: list[str] = []
-        self._keep, self._keep_every = max(keep, 2), keep_every
+        self._keep, self._keep_every, self.keep_best = max(keep, 2), keep_every, keep_best
+        self.scores: dict[int, float] = {}
+        self._times: list[SaveTimes] = []
         self._verified: set[int] = set()
         self._manager_or_none: Any = None
         self._background = ThreadPoolExecutor(1, thread_name_prefix="checkpoint_hashes")
@@ -74,6 +100,8 @@ class Checkpoints:
             policies = [checkpoint_managers.LatestN(self._keep)]
             if self._keep_every:
                 policies.append(checkpoint_managers.EveryNSteps(self._keep_every))
+            if self.keep_best:
+                policies.append(best_policy(self.keep_best, self.scores))
             options = ocp.CheckpointManagerOptions(
                 preservation_policy=checkpoint_managers.AnyPreservationPolicy(policies),
                 cleanup_tmp_directories=not self.read_only,
@@ -94,7 +122,7 @@ class Checkpoints:
         return tuple(sorted(int(path.name) for path in self.directory.iterdir() if path.name.isdigit()))
 
     def latest_step(self) -> int | None:
-        """Returns the step of the newest usable checkpoint (verified), or None where no checkpoint exists.
+        """Returns the step of the newest usable checkpoint (verified), or None where none was ever finished.
 
         Raises:
           UserError: checkpoints exist, but none is usable.
@@ -109,7 +137,25 @@ class Checkpoints:
                 expected=f"at least one whose files match its {HASH_LIST}",
                 fix="restore the folder from a copy, or delete it (or choose another --workdir) to start anew",
             )
+        if step == _NO_CHECKPOINT and self.steps():
+            unfinished = f"checkpoint {self.steps()[0]} in {self.directory} was the first and is not finished: not used"
+            self.warnings += [] if unfinished in self.warnings else [unfinished]
         return None if step == _NO_CHECKPOINT else step
+
+    def best_step(self) -> int | None:
+        """Returns the usable checkpoint of the highest score (the newer of equals); None where none has a score."""
+
+        def best() -> int:
+            found = sorted(((self.scores[step], step) for step in self.steps() if step in self.scores), reverse=True)
+            return next((step for _, step in found if self._fault(step) is None), _NO_CHECKPOINT)
+
+        step = _from_process_0(best)
+        return None if step == _NO_CHECKPOINT else step
+
+    def take_times(self) -> list[SaveTimes]:
+        """Returns the times of the saves that were finished since the last call, and forgets them."""
+        times, self._times = self._times, []
+        return times
 
     def meta(self, step: int | None = None) -> dict:
         """Returns the JSON dict saved with a checkpoint (the newest usable one unless ``step`` is given)."""
@@ -130,8 +176,9 @@ class Checkpoints:
 
         if self.read_only:
             raise ValueError("these checkpoints were opened read-only")
+        begin = time.perf_counter()
         self.wait()
-        manager = self._manager
+        waited, manager = time.perf_counter() - begin, self._manager
         if step in self.steps():
             if self._agreed_fault(step) is None:
                 return
@@ -147,7 +194,7 @@ class Checkpoints:
             manager.save(step, args=items, force=True)
         except (OSError, ValueError) as error:
             raise _unwritable(self.directory, error) from error
-        self._pending = self._background.submit(self._finish, step)
+        self._pending = self._background.submit(self._finish, step, begin, waited, time.perf_counter())
 
     def restore(self, abstract_state: Any, *, step: int | None = None) -> tuple[Any, dict]:
         """Restores the newest usable checkpoint.
@@ -171,14 +218,16 @@ class Checkpoints:
         if newest:
             self._pass_over_after(step)
         wanted, about = _named_leaves(abstract_state), self._read_meta(step)
-        _check_leaves(about["leaves"], _leaf_types(wanted), self.directory / str(step))
         targets = {name: _with_sharding(leaf) for name, leaf in wanted.items()}
-        arrays = {name: leaf for name, leaf in targets.items() if leaf.size}
+        absent = {name for name in _ADDED_LATER.keys() & targets.keys() if name not in about["leaves"]}
+        types = _leaf_types({name: leaf for name, leaf in wanted.items() if name not in absent})
+        _check_leaves(about["leaves"], types, self.directory / str(step))
+        arrays = {name: leaf for name, leaf in targets.items() if leaf.size and name not in absent}
         items = ocp.args.Composite(state=ocp.args.StandardRestore(arrays))
         found = dict(self._manager.restore(step, args=items)["state"])
-        for name, leaf in targets.items():
-            if not leaf.size:
-                found[name] = jax.device_put(np.zeros(leaf.shape, leaf.dtype), leaf.sharding)
+        for name in targets.keys() - arrays.keys():
+            leaf = targets[name]
+            found[name] = jax.device_put(np.full(leaf.shape, _ADDED_LATER.get(name, 0), leaf.dtype), leaf.sharding)
         structure = jax.tree.structure(abstract_state)
         return jax.tree.unflatten(structure, [found[name] for name in wanted]), about["meta"]
 
@@ -206,11 +255,12 @@ class Checkpoints:
     def __exit__(self, *exception) -> None:
         self.close()
 
-    def _finish(self, step: int) -> None:
+    def _finish(self, step: int, begin: float, waited: float, returned: float) -> None:
         self._manager.wait_until_finished()
         if jax.process_index() == 0:
             write_hash_list(self.directory / str(step))
             self._verified.add(step)
+        self._times.append(SaveTimes(step, returned - begin, waited, time.perf_counter() - returned))
 
     def _fault(self, step: int) -> str | None:
         if step in self._verified:
@@ -225,7 +275,10 @@ class Checkpoints:
 
     def _newest_usable(self) -> int:
         steps = self.steps()
-        return next((s for s in reversed(steps) if self._fault(s) is None), _NONE_USABLE if steps else _NO_CHECKPOINT)
+        # A save waits for the hashes of the one before: a lone checkpoint without them is a first one cut short.
+        if not steps or (len(steps) == 1 and not (self.directory / str(steps[0]) / HASH_LIST).exists()):
+            return _NO_CHECKPOINT
+        return next((s for s in reversed(steps) if self._fault(s) is None), _NONE_USABLE)
 
     def _chosen(self, step: int | None) -> int:
         chosen = self.latest_step() if step is None else step
@@ -265,53 +318,7 @@ class Checkpoints:
 
 
 _NO_CHECKPOINT, _NONE_USABLE = -1, -2
-
-
-def write_hash_list(folder: epath.Path) -> None:
-    """Lists the SHA-256 of every file of a committed checkpoint, in the format of ``sha256sum``."""
-    lines = [f"{_sha256(folder / name)}  {name}\n" for name in _files(folder)]
-    partial = folder / f".{HASH_LIST}.partial"
-    partial.write_text("".join(lines))
-    partial.replace(folder / HASH_LIST)
-
-
-def checkpoint_fault(folder: epath.Path) -> str | None:
-    """Returns what is wrong with a checkpoint's files, or None where all match the list of hashes."""
-    try:
-        if not (folder / HASH_LIST).exists():
-            return f"it has no {HASH_LIST} (the run was killed while it was written)"
-        rows = [line.split("  ", 1) for line in (folder / HASH_LIST).read_text().splitlines()]
-        if not rows or any(len(row) != 2 for row in rows):
-            return f"its {HASH_LIST} is damaged"
-        listed, present = {name: digest for digest, name in rows}, _files(folder)
-        for name in listed.keys() - set(present):
-            return f"{name} is missing"
-        for name in present:
-            if name not in listed:
-                return f"{name} is not in {HASH_LIST}"
-            if _sha256(folder / name) != listed[name]:
-                return f"{name} differs from its SHA-256"
-    except (OSError, UnicodeDecodeError) as error:
-        return f"it cannot be read ({error})"
-    return None
-
-
-def _files(folder: epath.Path, prefix: str = "") -> list[str]:
-    names = []
-    for path in sorted(folder.iterdir()):
-        if path.is_dir():
-            names += _files(path, f"{prefix}{path.name}/")
-        elif path.name != HASH_LIST and not path.name.startswith("."):
-            names.append(prefix + path.name)
-    return names
-
-
-def _sha256(path: epath.Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+_ADDED_LATER = {"rate_scale": 1.0}  # leaves that older checkpoints do not have, and what they were then
 
 
 def _named_leaves(tree: Any) -> dict[str, Any]:

@@ -49,8 +49,9 @@ CONTEXT = frozenset({
 # Where a run lives, how often it reports and how far it goes do not change what a step computes.
 UNHASHED = frozenset({
     "scene.source", "scene.format", "scene.examine", "train.steps", "train.log_every", "train.eval_every",
-    "train.checkpoint_every", "train.steps_per_dispatch", "train.compile_ahead", "parallel", "evaluation.memory_mb",
-    "data.memory_mb", "data.prepare",
+    "train.checkpoint_every", "train.keep_latest", "train.keep_every", "train.keep_best", "train.steps_per_dispatch",
+    "train.compile_ahead", "train.on_divergence", "train.rollback_factor", "train.logger",
+    "train.price_per_device_hour", "parallel", "evaluation.memory_mb", "data.memory_mb", "data.prepare",
 })  # fmt: skip
 
 
@@ -90,7 +91,8 @@ def default_config() -> ConfigDict:
     config.train = ConfigDict(
         dict(steps=20_000, batch_rays=4096, seed=0, log_every=100, eval_every=0, checkpoint_every=1000,
              steps_per_dispatch=10, coarse_weight=1.0, distortion_weight=0.0, depth_weight=0.0, rungs=1,
-             compile_ahead=True)
+             compile_ahead=True, ema=0.0, keep_latest=2, keep_every=0, keep_best=0, on_divergence="stop",
+             rollback_factor=0.3, logger="", price_per_device_hour=0.0)
     )  # fmt: skip
     config.curriculum = ConfigDict()
     config.render = ConfigDict(dict(coarse_field=False, opaque_end=False))

@@ -9,6 +9,7 @@ the multiple of n. A report never mixes two stages: one is written at the end of
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 from collections import deque
@@ -21,9 +22,13 @@ import numpy as np
 
 from nerfjax.errors import Diverged, Preempted
 from nerfjax.telemetry.meters import Clock, Interval
+from nerfjax.telemetry.monitor import Monitor
+from nerfjax.telemetry.profile import Profile
 from nerfjax.telemetry.writers import Writer
 from nerfjax.train.ahead import CompileAhead
+from nerfjax.train.best_checkpoints import score_of
 from nerfjax.train.checkpoint import Checkpoints
+from nerfjax.train.cluster import reached_stop
 from nerfjax.train.ladder import RungQueue
 
 IN_FLIGHT = 2
@@ -35,12 +40,16 @@ class StopSignal:
     """Turns SIGINT and SIGTERM into a request that the loop obeys after the dispatch in flight.
 
     A context manager: the handlers before it are restored at the end. A second Ctrl-C raises KeyboardInterrupt.
-    Outside the main thread, where Python allows no handlers, only ``request`` works.
+    Outside the main thread, where Python allows no handlers, only ``request`` works. Of several processes one that is
+    asked is enough: all stop after the same dispatch.
     """
 
     def __init__(self, *, signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM)):
         self.reason: str | None = None
-        self._signals, self._before = tuple(signals), {}
+        self._several = jax.process_count() > 1
+        # Of several processes SIGTERM is jax's: see ``train.cluster``.
+        self._signals = tuple(number for number in signals if number != signal.SIGTERM or not self._several)
+        self._before, self._polls = {}, itertools.count()
 
     @property
     def requested(self) -> bool:
@@ -50,6 +59,15 @@ class StopSignal:
     def request(self, reason: str) -> None:
         """Asks the loop to save and stop."""
         self.reason = self.reason or reason
+
+    def poll(self) -> bool:
+        """Whether the run shall stop after this dispatch; to be asked once after each. Several processes agree."""
+        if not self._several:
+            return self.requested
+        if not reached_stop(next(self._polls)):
+            return False
+        self.request("a signal to one of the processes")
+        return True
 
     def __enter__(self) -> StopSignal:
         for number in self._signals:
@@ -71,6 +89,8 @@ class StopSignal:
         self.request(signal.Signals(number).name)
         # Print is not safe here: the signal may have come in the middle of one.
         os.write(2, b"\nstopping: saving a checkpoint first (Ctrl-C again to stop at once)\n")
+        if self._several:
+            os.kill(os.getpid(), signal.SIGTERM)  # which jax tells all of
 
 
 def fit(
@@ -87,7 +107,12 @@ def fit(
     clock: Clock | None = None,
     stop: StopSignal | None = None,
     meta: Mapping[str, Any] | None = None,
+    missed: Mapping[str, Any] | None = None,
+    pending: Mapping[str, Any] | None = None,
     compile_ahead: bool = False,
+    kept_programs: dict[int, dict] | None = None,
+    monitor: Monitor | None = None,
+    profile: Profile | None = None,
 ) -> Any:
     """Trains from ``state.step`` to the end of the last stage.
 
@@ -108,8 +133,14 @@ def fit(
       writers: take the reports (see ``telemetry.meters``), each with the ``stage`` and the ``rung`` of its last step.
       clock: the training clock, continued from the checkpoint's ``seconds``.
       stop: obeyed after the dispatch in flight.
-      meta: further entries of the checkpoints' JSON dict, beside ``step`` and ``seconds``.
+      meta: further entries of the checkpoints' JSON dict, beside ``step``, ``seconds``, ``evaluation``, which is the
+        stage and the rung of an evaluation that was due at that step, or None, and ``interval``.
+      missed: that of the state given, where its evaluation is not in the record; it is made up for first.
+      pending: the ``interval`` of the state's meta, so that a stop between two reports leaves no trace in them.
       compile_ahead: whether the next stage and the next rung are compiled in the background.
+      kept_programs: where the compiled programs of the stage at hand are kept, for a call after this one.
+      monitor: adds what the machine says to the reports.
+      profile: traces some of the steps.
 
     Returns:
       The state after the last step.
@@ -118,55 +149,66 @@ def fit(
       Diverged: a loss or gradient was not finite; nothing later than that was saved.
       Preempted: ``stop`` was requested; a checkpoint was saved.
     """
-    clock, total_steps = clock or Clock(), stages[-1].end
+    clock, monitor, profile, total_steps = clock or Clock(), monitor or Monitor(), profile or Profile(), stages[-1].end
     step = int(jax.device_get(state.step))
-    with clock.running(), CompileAhead(compile_ahead) as ahead:
-        interval = Interval(clock)
+    with clock.running(), CompileAhead(compile_ahead) as ahead, profile:
+        if missed is not None and on_eval is not None:
+            with clock.paused():
+                _evaluate(on_eval, state, step, missed, writers, checkpoints)
+        interval = Interval(clock, pending)
         for stage, following in zip(stages, [*stages[1:], None], strict=True):
             if step >= stage.end:
                 continue
             if step == stage.begin and stage is not stages[0]:
                 state = stage.enter(stages[stages.index(stage) - 1], state)
-            rungs, in_flight, programs = rungs_of(stage, state), deque(), {}
+            rungs, in_flight, programs = rungs_of(stage, state), deque(), programs_of(stage, kept_programs)
             while step < stage.end:
                 begin, count, rung = step, dispatch_length(stage, step, steps_per_dispatch), rungs.next()
+                profile.at(step, in_flight)
                 with interval.waiting_for_data():
                     data = stage.feed(step, count)
                 if (count, rung) not in programs:
-                    while in_flight:  # so that their time is not taken for the compilation's
-                        jax.block_until_ready(in_flight.popleft())
+                    with interval.spending("device"):
+                        while in_flight:  # so that their time is not taken for the compilation's
+                            jax.block_until_ready(in_flight.popleft())
                     with interval.compiling(count), jax.transfer_guard("disallow"):
                         key = (stage.index, count, rung)
-                        program = programs[count, rung] = ahead.take(key) or stage.dispatch_for(count, rung)
+                        program = ahead.take(key) or compiled(stage, count, rung, state, data)
+                        interval.compiled_ahead(ahead.seconds(key))
+                        programs[count, rung] = program, monitor.flops_per_step(program)
                         state, metrics = jax.block_until_ready(program(state, data))
                 else:
-                    with jax.transfer_guard("disallow"):
-                        state, metrics = programs[count, rung](state, data)
+                    with interval.spending("dispatch"), profile.step(step), jax.transfer_guard("disallow"):
+                        state, metrics = programs[count, rung][0](state, data)
                 rungs.add(metrics.pop("decided_rung", None))
                 step += count
-                interval.add(count, metrics, stage.rays[rung])
+                interval.add(count, metrics, stage.rays[rung], flops_per_step=programs[count, rung][1])
                 in_flight.append(metrics)
-                if len(in_flight) > IN_FLIGHT:
-                    jax.block_until_ready(in_flight.popleft())
+                with interval.spending("device"):
+                    while len(in_flight) > IN_FLIGHT:
+                        jax.block_until_ready(in_flight.popleft())
                 submit_ahead(ahead, interval, stage, following, rung, step, steps_per_dispatch)
 
                 last, log = step == total_steps, _due(log_every, begin, step) or step == stage.end
-                stopping = _stopping(stop, log or last)
-                save, evaluate = last or stopping or _due(checkpoint_every, begin, step), _due(eval_every, begin, step)
-                place = {"stage": stage.index, "rung": rung}
-                if log or last or stopping:
-                    _write(writers, interval.report(step, total_steps) | place)
+                stopping = stop is not None and stop.poll()
+                evaluate, place = _due(eval_every, begin, step), {"stage": stage.index, "rung": rung}
+                save = last or stopping or _due(checkpoint_every, begin, step) or _worth_keeping(checkpoints, evaluate)
+                if log or last:
+                    report = monitor.with_readings(interval.report(step, total_steps), checkpoints)
+                    _write(writers, report | place)
                 if log or last or stopping or save or evaluate:
-                    _check_finite(state, stage.tensor_names, checkpoints)
+                    with interval.spending("device"):
+                        _check_finite(state, stage.tensor_names, checkpoints)
                 if save and checkpoints is not None:
-                    checkpoints.save(step, state, {**(meta or {}), "step": step, "seconds": clock.seconds})
-                if stopping and stop is not None:
+                    with interval.spending("checkpoint"):
+                        about = {"step": step, "seconds": clock.seconds, "evaluation": place if evaluate else None}
+                        about["interval"] = interval.pending()
+                        checkpoints.save(step, state, {**(meta or {}), **about})
+                if stopping:
                     raise _preempted(stop, step, total_steps, checkpoints)
                 if evaluate and on_eval is not None:
-                    with clock.paused():
-                        scores = on_eval(state, step)
-                    if scores is not None:
-                        _write(writers, {"step": step, **place, **scores})
+                    with clock.paused(), interval.spending("evaluation"):
+                        _evaluate(on_eval, state, step, place, writers, checkpoints)
         if checkpoints is not None:
             checkpoints.wait()
     return state
@@ -175,6 +217,21 @@ def fit(
 def dispatch_length(stage: Any, step: int, steps_per_dispatch: int) -> int:
     """Returns the steps of the dispatch that begins at a step: up to the next multiple, or to the stage's end."""
     return min(steps_per_dispatch - step % steps_per_dispatch, stage.end - step)
+
+
+def programs_of(stage: Any, kept: dict[int, dict] | None) -> dict:
+    """Returns the programs of a stage that are kept; those of other stages are dropped."""
+    if kept is None:
+        return {}
+    for other in kept.keys() - {stage.index}:
+        del kept[other]
+    return kept.setdefault(stage.index, {})
+
+
+def compiled(stage: Any, count: int, rung: int, state: Any, data: Any) -> Callable:
+    """Returns a dispatch, compiled before it is called, so that it can be asked what it costs."""
+    program = stage.dispatch_for(count, rung)
+    return program.lower(state, data).compile() if hasattr(program, "lower") else program
 
 
 def rungs_of(stage: Any, state: Any) -> RungQueue:
@@ -197,6 +254,29 @@ def submit_ahead(
         ahead.submit((where.index, count, which), partial(where.compile, count, which))
 
 
+def _evaluate(
+    on_eval: Callable[[Any, int], Mapping[str, Any] | None],
+    state: Any,
+    step: int,
+    place: Mapping[str, Any],
+    writers: Sequence[Writer],
+    checkpoints: Checkpoints | None,
+) -> None:
+    """Evaluates, reports, and tells the checkpoints how good this one is."""
+    scores = on_eval(state, step)
+    if not scores:
+        return
+    _write(writers, {"step": step, **place, **scores})
+    score = score_of(scores)
+    if checkpoints is not None and score is not None:
+        checkpoints.scores[step] = score
+
+
+def _worth_keeping(checkpoints: Checkpoints | None, evaluate: bool) -> bool:
+    """Whether to save because the step is evaluated and may turn out to be one of the best."""
+    return evaluate and checkpoints is not None and checkpoints.keep_best > 0
+
+
 def _write(writers: Sequence[Writer], report: Mapping[str, Any]) -> None:
     for writer in writers:
         writer.write(report)
@@ -205,20 +285,6 @@ def _write(writers: Sequence[Writer], report: Mapping[str, Any]) -> None:
 def _due(every: int, begin: int, end: int) -> bool:
     """Whether a multiple of ``every`` lies in (begin, end]."""
     return every > 0 and begin // every != end // every
-
-
-def _stopping(stop: StopSignal | None, meeting: bool) -> bool:
-    """Whether to stop now; several processes ask each other, and only where they wait for the device anyway."""
-    if stop is None or jax.process_count() == 1:
-        return stop is not None and stop.requested
-    if not meeting:
-        return False
-    from jax.experimental import multihost_utils
-
-    asked = bool(np.any(multihost_utils.process_allgather(np.int32(stop.requested))))
-    if asked:
-        stop.request("a signal to another process")
-    return asked
 
 
 def _check_finite(state: Any, tensor_names: Sequence[str], checkpoints: Checkpoints | None) -> None:
@@ -239,7 +305,7 @@ def _check_finite(state: Any, tensor_names: Sequence[str], checkpoints: Checkpoi
         saved = f"step {steps[-1]}, in {checkpoints.directory}" if steps else "none"
         lines.append(f"  saved:    {saved}; nothing later was written")
     lines.append("  fix:      lower the learning rate, or look at the tensor's inputs at that step")
-    raise Diverged("\n".join(lines))
+    raise Diverged("\n".join(lines), step=bad_step, tensor=tensor, state=state)
 
 
 def _preempted(stop: StopSignal, step: int, total_steps: int, checkpoints: Checkpoints | None) -> Preempted:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ml_collections import ConfigDict
+
 from nerfjax.errors import UserError
 from nerfjax.runs.records import chosen_options
 from nerfjax.train import configuration
@@ -27,6 +29,13 @@ def recorded_options(document: Mapping[str, Any]) -> dict[str, Any]:
     length = f"schedule.{bound['schedule.name']}.steps"
     unhashed = {k: v for k, v in every.items() if {k, k.split(".")[0]} & configuration.UNHASHED}
     return {**unhashed, **bound, **({length: every[length]} if length in every else {})}
+
+
+def complete_config(document: Mapping[str, Any]) -> ConfigDict:
+    """Returns the config of a manifest; keys that its version did not know have this version's defaults."""
+    return configuration.config_from_json(
+        _filled(document, configuration.config_to_json(configuration.default_config()))
+    )
 
 
 def _filled(document: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

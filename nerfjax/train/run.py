@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -21,12 +22,25 @@ from nerfjax.runs import manifest as manifests
 from nerfjax.scenes import Scene
 from nerfjax.scenes.doctor import error_from_findings, examine, print_findings
 from nerfjax.telemetry.meters import Clock
-from nerfjax.telemetry.writers import open_writers
+from nerfjax.telemetry.writers import Writer
 from nerfjax.train import configuration
-from nerfjax.train.automatic import resolve_as_before, resolve_auto
+from nerfjax.train.automatic import resolve_auto
+from nerfjax.train.best_checkpoints import best_step, missed_evaluation, recorded_scores
 from nerfjax.train.build import Experiment, build_experiment, check, read_config_scene
 from nerfjax.train.checkpoint import Checkpoints
+from nerfjax.train.cluster import wait_for_all
+from nerfjax.train.divergence import Divergence, check_options
 from nerfjax.train.loop import StopSignal, fit
+from nerfjax.train.monitoring import check_monitoring, run_monitor, run_profile, run_writers
+from nerfjax.train.recorded import complete_config
+from nerfjax.train.resume import (
+    allowed_changes,
+    check_checkpoint,
+    config_to_go_on,
+    earlier_manifest,
+    is_finished,
+    told,
+)
 from nerfjax.train.stage import Stage
 from nerfjax.train.state import TrainState
 from nerfjax.types import Cameras
@@ -63,16 +77,22 @@ def train(
     config: ConfigDict,
     workdir: str | os.PathLike,
     *,
-    score: Callable[[Experiment, TrainState], dict[str, float]] | None = None,
+    score: Callable[[Experiment, TrainState], dict[str, Any]] | None = None,
     say: Callable[[str], None] | None = None,
+    writers: Sequence[Writer] = (),
+    profile: tuple[int, int] | None = None,
+    allow_config_change: bool = False,
 ) -> TrainState:
     """Trains, or goes on with, the run of a config in a folder.
 
     Args:
       config: as from ``load_config``.
       workdir: the run folder; made where absent. A folder with a run of the same config is continued.
-      score: ``(experiment, state) -> {name: number}``, reported every ``train.eval_every`` steps.
+      score: ``(experiment, state) -> {name: number or picture}``, reported every ``train.eval_every`` steps.
       say: takes messages for the user; standard error by default.
+      writers: take the reports, too (``telemetry.writers``); who made them closes them.
+      profile: the steps between which JAX's profiler traces, into RUN/profile.
+      allow_config_change: whether a run may go on with another config or scene than it began with.
 
     Returns:
       The final state.
@@ -85,14 +105,13 @@ def train(
     say = say or (lambda text: print(text, file=sys.stderr))
     workdir = epath.Path(workdir)
     earlier = earlier_manifest(workdir)
+    wait_for_all("all have looked for a manifest, before one is written")
     if earlier is not None:
-        config = resolve_as_before(keep_schedule(config, earlier, say), earlier["config"])
-        manifests.refuse_other_config(
-            {**earlier, "config": configuration.bound_config(configuration.config_from_json(earlier["config"]))},
-            workdir, configuration.bound_config(config), configuration.config_hash(config),
-        )  # fmt: skip
+        config = config_to_go_on(config, earlier, workdir, allow=allow_config_change, say=say)
     config = with_absolute_source(config)
     check(config)
+    check_options(config)
+    check_monitoring(config)
     scene = read_config_scene(config)
     config = resolve_auto(config, scene, say=say)
     check_test_sizes(scene)
@@ -102,49 +121,66 @@ def train(
         newest = max(saved.steps(), default=0)
     experiment = build_experiment(config, scene=scene, say=say, step=newest)
     fingerprint = scene.fingerprint()
-    if earlier is not None and earlier["scene_fingerprint"] != fingerprint:
-        raise UserError(
-            "the run folder holds a run on another scene", file=workdir / manifests.MANIFEST, field="scene_fingerprint",
-            found=earlier["scene_fingerprint"], expected=fingerprint, fix="choose another --workdir",
-        )  # fmt: skip
-    with manifests.claim(workdir), Checkpoints(workdir) as checkpoints, StopSignal() as stop:
+    changes = {} if earlier is None else allowed_changes(config, scene, earlier, workdir, allow=allow_config_change)
+    with manifests.claim(workdir), open_checkpoints(config, workdir) as checkpoints, StopSignal() as stop:
         state, meta = restore_or_init(experiment, checkpoints)
         for warning in checkpoints.warnings:
             say(f"warning: {warning}")
         step = int(meta.get("step", 0))
-        if step >= config.train.steps:
-            say(f"the run is done: {step} steps; raise config.train.steps to go on")
+        check_checkpoint(meta, config, fingerprint, earlier, allow=allow_config_change)
+        if is_finished(step, config.train.steps, earlier):
+            say(f"the run is done: {step} steps, nothing to do; raise config.train.steps to go on")
             return state
-        record_start(workdir, earlier, experiment, fingerprint, step)
+        if changes:
+            say(f"warning: going on from step {step} with what was allowed to differ: {told(changes)}")
+        record_start(workdir, earlier, experiment, fingerprint, step, changes)
         clock = Clock(meta.get("seconds", 0.0))
-        writers = open_writers(workdir, total_steps=config.train.steps, resume_step=step)
+        divergence = Divergence(experiment, workdir, fingerprint=fingerprint, earlier=earlier, say=say)
+        monitor = run_monitor(experiment)
+        programs: dict[int, dict] = {}  # a rollback goes on with those that are compiled
+
+        def go_on(state: TrainState, row: dict[str, Any] | None) -> TrainState:
+            begin = int(jax.device_get(state.step))
+            opened = run_writers(config, workdir, resume_step=begin)
+            try:
+                for writer in (*opened, *writers) if row else ():
+                    writer.write(row)
+                return fit(
+                    state=state,
+                    stages=experiment.stages,
+                    steps_per_dispatch=config.train.steps_per_dispatch,
+                    log_every=config.train.log_every,
+                    checkpoints=checkpoints,
+                    checkpoint_every=config.train.checkpoint_every,
+                    eval_every=config.train.eval_every,
+                    on_eval=None if score is None else lambda state, step: score(experiment, state),
+                    writers=(*opened, *writers),
+                    clock=clock,
+                    stop=stop,
+                    meta={"config_hash": configuration.config_hash(config), "scene_fingerprint": fingerprint},
+                    pending=None if row else meta.get("interval"),
+                    missed=missed_evaluation(workdir, checkpoints, begin),
+                    compile_ahead=config.train.compile_ahead,
+                    kept_programs=programs,
+                    monitor=monitor,
+                    profile=run_profile(workdir, profile),
+                )
+            finally:
+                for writer in opened:
+                    writer.close()
+
         try:
-            state = fit(
-                state=state,
-                stages=experiment.stages,
-                steps_per_dispatch=config.train.steps_per_dispatch,
-                log_every=config.train.log_every,
-                checkpoints=checkpoints,
-                checkpoint_every=config.train.checkpoint_every,
-                eval_every=config.train.eval_every,
-                on_eval=None if score is None else lambda state, step: score(experiment, state),
-                writers=writers,
-                clock=clock,
-                stop=stop,
-                meta={"config_hash": configuration.config_hash(config), "scene_fingerprint": fingerprint},
-                compile_ahead=config.train.compile_ahead,
-            )
+            state = divergence.fit(go_on, lambda: restore_or_init(experiment, checkpoints), divergence.with_rate(state))
         except (Exception, KeyboardInterrupt) as error:
             seal_failure(workdir, error, checkpoints, clock)
-            if "RESOURCE_EXHAUSTED" in str(error):
+            if "RESOURCE_EXHAUSTED" in str(error) and not isinstance(error, UserError):  # a full disk is one
                 raise out_of_memory(config, error) from error
             raise
-        finally:
-            for writer in writers:
-                writer.close()
+        monitor.saved(checkpoints.take_times())
         manifests.seal(
-            workdir, status="done", step=config.train.steps, seconds=clock.seconds, peak_memory_bytes=peak_memory()
-        )
+            workdir, status="done", step=config.train.steps, seconds=clock.seconds, peak_memory_bytes=peak_memory(),
+            **monitor.summary(),
+        )  # fmt: skip
     return state
 
 
@@ -186,23 +222,12 @@ def check_test_sizes(scene: Scene) -> None:
         )  # fmt: skip
 
 
-def earlier_manifest(workdir: epath.Path) -> dict[str, Any] | None:
-    """Returns the manifest of the run that the folder holds, or None."""
-    return manifests.read_manifest(workdir) if (workdir / manifests.MANIFEST).exists() else None
-
-
-def keep_schedule(config: ConfigDict, earlier: dict[str, Any], say: Callable[[str], None]) -> ConfigDict:
-    """When a run is given more steps, its learning-rate schedule keeps the length that it began with, and says so."""
-    before = configuration.config_from_json(earlier["config"])
-    name = config.schedule.name
-    if before.schedule.name != name or config.schedule[name].steps or config.train.steps == before.train.steps:
-        return config
-    kept = configuration.config_from_json(configuration.config_to_json(config))
-    length = configuration.schedule_section(before)[name]["steps"]
-    kept.schedule[name].steps = length
-    if config.train.steps > before.train.steps:
-        say(f"note: the learning-rate schedule keeps its length of {length} steps (config.schedule.{name}.steps)")
-    return kept
+def open_checkpoints(config: ConfigDict, workdir: epath.Path) -> Checkpoints:
+    """Returns the checkpoints of a run, to be kept as its config says, with the scores in its record."""
+    kept = config.train
+    checkpoints = Checkpoints(workdir, keep=kept.keep_latest, keep_every=kept.keep_every, keep_best=kept.keep_best)
+    checkpoints.scores.update(recorded_scores(workdir))
+    return checkpoints
 
 
 def restore_or_init(experiment: Experiment, checkpoints: Checkpoints) -> tuple[TrainState, dict[str, Any]]:
@@ -213,16 +238,21 @@ def restore_or_init(experiment: Experiment, checkpoints: Checkpoints) -> tuple[T
     return checkpoints.restore(experiment.stage_of(step).abstract_state)
 
 
-def record_start(workdir: epath.Path, earlier, experiment: Experiment, fingerprint: str, step: int) -> None:
-    """Writes the manifest before step 0, or appends a restart to it."""
+def record_start(
+    workdir: epath.Path, earlier, experiment: Experiment, fingerprint: str, step: int, changes: dict[str, list]
+) -> None:
+    """Writes the manifest before step 0, or appends a restart to it, with what was allowed to differ."""
+    entries, document = describe_run(experiment, fingerprint), configuration.config_to_json(experiment.config)
+    if earlier is None:
+        manifests.write_manifest(workdir, config=document, **entries)
+    else:
+        manifests.append_restart(workdir, step=step, config=document, allowed=changes, **entries)
+
+
+def describe_run(experiment: Experiment, fingerprint: str) -> dict[str, Any]:
+    """Returns what the manifest says of a run beside its config."""
     config = experiment.config
-    document = configuration.config_to_json(config)
-    if earlier is not None:
-        manifests.append_restart(workdir, step=step, config=document, scene_fingerprint=fingerprint)
-        return
-    manifests.write_manifest(
-        workdir,
-        config=document,
+    return dict(
         config_hash=configuration.config_hash(config),
         scene_fingerprint=fingerprint,
         split=experiment.scene.split_names(),
@@ -252,13 +282,16 @@ def describe_stage(stage: Stage, *, last: bool) -> dict[str, Any]:
 
 
 def seal_failure(workdir: epath.Path, error: BaseException, checkpoints: Checkpoints, clock: Clock) -> None:
-    """Records in the manifest how a run was cut short."""
+    """Records in the manifest how a run was cut short; a disk that refuses that, too, leaves the error what it is."""
     status = {Diverged: "diverged", Preempted: "preempted", KeyboardInterrupt: "interrupted"}.get(type(error), "failed")
+    with contextlib.suppress(UserError):
+        checkpoints.wait()
     saved = checkpoints.steps()
-    manifests.seal(
-        workdir, status=status, step=saved[-1] if saved else 0, seconds=clock.seconds, error=str(error),
-        peak_memory_bytes=peak_memory(),
-    )  # fmt: skip
+    with contextlib.suppress(UserError):
+        manifests.seal(
+            workdir, status=status, step=saved[-1] if saved else 0, seconds=clock.seconds, error=str(error),
+            peak_memory_bytes=peak_memory(),
+        )  # fmt: skip
 
 
 def out_of_memory(config: ConfigDict, error: Exception) -> UserError:
@@ -276,13 +309,13 @@ def peak_memory() -> int:
 
 
 def load_run(
-    workdir: str | os.PathLike, *, step: int | None = None, source: str | None = None, with_data: bool = False
+    workdir: str | os.PathLike, *, step: int | str | None = None, source: str | None = None, with_data: bool = False
 ) -> Run:
     """Loads a run folder.
 
     Args:
       workdir: the run folder.
-      step: the checkpoint's step; the newest usable one by default.
+      step: the checkpoint's step, or "best", the one of the highest evaluated PSNR; the newest usable one by default.
       source: where the capture is now, if it was moved.
       with_data: whether to put the training images on the devices too.
 
@@ -291,7 +324,7 @@ def load_run(
     """
     workdir = epath.Path(workdir)
     manifest = manifests.read_manifest(workdir)
-    config = configuration.config_from_json(manifest["config"])
+    config = complete_config(manifest["config"])
     if source is not None:
         config.scene.source = os.fspath(source)
     elif not config.scene.source.startswith("analytic:") and not os.path.exists(config.scene.source):
@@ -302,6 +335,8 @@ def load_run(
         newest = checkpoints.latest_step()
         if newest is None:
             raise UserError(NO_CHECKPOINT, file=workdir, fix="train first, or wait for its first checkpoint")
+        if step == "best":
+            step = best_step(checkpoints, workdir)
         done = newest if step is None else step
         experiment = build_experiment(config, with_data=with_data, step=done).at(done)
         state, meta = checkpoints.restore(experiment.abstract_state, step=step)

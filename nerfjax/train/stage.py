@@ -109,7 +109,7 @@ class Stage:
 
     def render_image(self, state: TrainState, camera: Cameras, camera_index: int = -1) -> RenderedImage:
         """Renders a whole image with the deterministic sampler."""
-        return self._render(state.params, state.sampler_aux, camera, camera_index, state.step)
+        return self._render(state.render_params, state.sampler_aux, camera, camera_index, state.step)
 
     @functools.cached_property
     def _render(self) -> Callable[..., RenderedImage]:

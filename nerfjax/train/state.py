@@ -23,6 +23,8 @@ class TrainState:
         state passes through unchanged.
       bad_tensor: [] int32, index into ``tensor_names`` of the first tensor that was not finite; -1.
       rung: [2] int32, rung of the ray-count ladder of the next dispatch and of the one after it (``train.ladder``).
+      rate_scale: [] float32, factor on the learning rate; 1 unless the run was rolled back after it had diverged.
+      ema: running average of ``params`` (``train.averages``); None where it is off.
     """
 
     step: Any  # not Array: tree maps fill the state with specs, too
@@ -34,6 +36,13 @@ class TrainState:
     first_bad_step: Any
     bad_tensor: Any
     rung: Any
+    rate_scale: Any
+    ema: Any = None
+
+    @property
+    def render_params(self) -> Any:
+        """The parameters to render and to evaluate with: the running average where there is one."""
+        return self.params if self.ema is None else self.ema
 
 
 def parameter_names(params) -> tuple[str, ...]:
@@ -51,8 +60,9 @@ def shared_leaves(old: TrainState, new: TrainState, *, same_sampler: bool, same_
     """Returns the leaves that a stage of the curriculum takes from the stage before it; the others are made anew.
 
     Leaves of the same path, shape and type are taken: parameters (the sampler's only where the sampler is the same
-    member), the optimizer's moments of the parameters taken, its counters, and what is the run's own. Of what a sampler
-    or a pixel sampler carries, all is taken or nothing, and only by the same member. A stage starts at the lowest rung.
+    member), the average and the optimizer's moments of the parameters taken, its counters, and what is the run's own.
+    Of what a sampler or a pixel sampler carries, all is taken or nothing, and only by the same member. A stage starts
+    at the lowest rung.
 
     Args:
       old: the stage before, arrays or ``ShapeDtypeStruct``s.
@@ -73,6 +83,8 @@ def shared_leaves(old: TrainState, new: TrainState, *, same_sampler: bool, same_
         owned[whole] &= parts[0] == parts[1] and parts[1] <= same
 
     def is_shared(name: str) -> bool:
+        if name.startswith("ema/"):
+            return name in same and is_shared(name.replace("ema/", "params/", 1))
         if name.startswith("opt_state/"):
             # The longest parameter's path that ends the moment's; counters have none.
             of = max((path for path in params if name.endswith("/" + path)), key=len, default=None)

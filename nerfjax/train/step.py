@@ -25,8 +25,11 @@ from nerfjax.data.targets import Drawn, Targets, mean_one
 from nerfjax.geometry.warps import s_from_t
 from nerfjax.image_metrics import psnr_from_mse
 from nerfjax.losses import distortion, log_depth, packed_distortion
+from nerfjax.numerics import named
 from nerfjax.pixels.base import PixelSampler
 from nerfjax.renderer import RenderedRays, Renderer, camera_rays
+from nerfjax.samplers.occupancy_share import occupancy_share
+from nerfjax.train.averages import update_average
 from nerfjax.train.ladder import next_rung, rays_of_rungs
 from nerfjax.train.state import TrainState
 from nerfjax.types import Array, Cameras, Intervals, PackedIntervals, Rays, Rendering, SceneGeometry
@@ -61,6 +64,7 @@ class StepParts(NamedTuple):
       batch_rays: rays of the global batch at the largest rung.
       rung, rungs: which rung of the ladder this step is for, and how many there are.
       depth_prior: whether the sampler is told the measured distances.
+      ema: decay of the running average of the parameters; 0 where there is none.
     """
 
     renderer: Renderer
@@ -73,6 +77,7 @@ class StepParts(NamedTuple):
     rung: int = 0
     rungs: int = 1
     depth_prior: bool = False
+    ema: float = 0.0
 
     @property
     def rays(self) -> int:
@@ -186,9 +191,12 @@ def batch_loss(
     measured = None if mine.depth is None else ray_distance(mine, cameras, rays)
     if parts.depth_prior and measured is not None:
         rays = rays.replace(depth_prior=jnp.where(mine.depth > 0, measured, 0.0))
+    rays = named("rays", rays)
     background = parts.renderer.background.train_color(keys[BACKGROUND], params["background"], rays)
     target = composite_target(mine.color, jax.lax.stop_gradient(background))
+    target = named("target colors", target)
     rendered = parts.renderer.render(keys[SAMPLER], params, state.sampler_aux, rays, background, step=state.step)
+    rendered = rendered._replace(final=rendered.final.replace(color=named("colors of rays", rendered.final.color)))
     covered = covered_rays(rendered, rays)
     seen = mine.valid
     if covered is not None:
@@ -197,6 +205,7 @@ def batch_loss(
     if parts.objective.depth and measured is not None:
         error = log_depth(rendered.final.depth, measured, weights.depth)
         terms["depth"] = parts.objective.depth * error
+    terms = {name: named(f"loss/{name}", term) for name, term in terms.items()}
     errors = jnp.mean((rendered.final.color - target) ** 2, axis=-1)
     report = {
         **{f"loss/{name}": value for name, value in terms.items()},
@@ -216,9 +225,8 @@ def step_keys(state: TrainState) -> tuple[Array, ...]:
     return (streams[PIXELS], *(jax.random.fold_in(stream, state.step) for stream in streams[1:]))
 
 
-def gradients(parts: StepParts, state: TrainState, data: TrainingData, records):
-    """Returns the loss and gradient of the global batch, equal on all devices, and more; runs in ``shard_map``."""
-    keys = step_keys(state)
+def draw_batch(parts: StepParts, state: TrainState, data: TrainingData, records, keys) -> tuple[Drawn, Weights, Array]:
+    """Returns the step's pixels, the weights of this device's, and their places in the global batch [n]."""
 
     def select(images):
         size = parts.batch_rays
@@ -226,8 +234,15 @@ def gradients(parts: StepParts, state: TrainState, data: TrainingData, records):
         return batch if parts.rays == size else jax.tree.map(lambda leaf: leaf[: parts.rays], batch)
 
     drawn: Drawn = data.draw(records, select, axis=AXIS)
-    weights, devices = weights_of(drawn.mine), jax.lax.axis_size(AXIS)
-    index = drawn.start + jnp.arange(parts.rays // devices, dtype=jnp.int32)
+    index = drawn.start + jnp.arange(parts.rays // jax.lax.axis_size(AXIS), dtype=jnp.int32)
+    return drawn, weights_of(drawn.mine), index
+
+
+def gradients(parts: StepParts, state: TrainState, data: TrainingData, records):
+    """Returns the loss and gradient of the global batch, equal on all devices, and more; runs in ``shard_map``."""
+    keys = step_keys(state)
+    drawn, weights, index = draw_batch(parts, state, data, records, keys)
+    devices = jax.lax.axis_size(AXIS)
 
     def local_loss(params):
         varying = jax.tree.map(lambda leaf: jax.lax.pcast(leaf, AXIS, to="varying"), params)
@@ -248,8 +263,10 @@ def train_step(parts: StepParts, state: TrainState, data: TrainingData, records)
     loss, gradient, report, batch, (errors, start) = gradients(parts, state, data, records)
     keys = step_keys(state)
     updates, opt_state = parts.optimizer.update(gradient, state.opt_state, state.params)
+    updates = optax.tree.scale(state.rate_scale, updates)
     params = optax.apply_updates(state.params, updates)
     params, sampler_aux = parts.renderer.refresh(keys[REFRESH], params, state.sampler_aux, step=state.step)
+    ema = update_average(state.ema, params, step=state.step, decay=parts.ema)
     pixel_state = state.pixel_state
     if jax.tree.leaves(pixel_state):
         spread = jax.lax.dynamic_update_slice_in_dim(jnp.zeros((parts.rays,)), errors, start, axis=0)
@@ -260,8 +277,9 @@ def train_step(parts: StepParts, state: TrainState, data: TrainingData, records)
     good = jnp.all(finite) & (state.first_bad_step < 0)
     failed = ~jnp.all(finite) & (state.first_bad_step < 0)
     stepped = state.replace(
-        step=state.step + 1, params=params, sampler_aux=sampler_aux, pixel_state=pixel_state, opt_state=opt_state
-    )
+        step=state.step + 1, params=params, sampler_aux=sampler_aux, pixel_state=pixel_state, opt_state=opt_state,
+        ema=ema,
+    )  # fmt: skip
     kept = jax.tree.map(partial(jnp.where, good), stepped, state)
     kept = kept.replace(
         first_bad_step=jnp.where(failed, state.step, state.first_bad_step),
@@ -272,7 +290,7 @@ def train_step(parts: StepParts, state: TrainState, data: TrainingData, records)
         "loss": loss,
         **report,
         "psnr": psnr_from_mse(mse),
-        "learning_rate": parts.schedule(state.step),
+        "learning_rate": parts.schedule(state.step) * state.rate_scale,
         "grad_norm": optax.tree.norm(gradient),
     }
     return kept, metrics
@@ -290,7 +308,8 @@ def climb(parts: StepParts, state: TrainState, metrics: dict[str, Array]) -> tup
 def make_dispatch(parts: StepParts, mesh: Mesh, num_steps: int, data_specs=EVERYWHERE) -> Callable:
     """Returns the compiled ``(state, data) -> (state, {name: [num_steps]})``; the state is donated.
 
-    Where there is a ladder, the metrics also hold ``decided_rung`` [], the rung of the dispatch after the next.
+    Where there is a ladder, the metrics also hold ``decided_rung`` [], the rung of the dispatch after the next, and
+    where the sampler has a grid, ``occupancy`` [], the share of it that is occupied after the last step.
 
     Args:
       parts: what the step is made of.
@@ -303,6 +322,8 @@ def make_dispatch(parts: StepParts, mesh: Mesh, num_steps: int, data_specs=EVERY
         state, metrics = jax.lax.scan(
             lambda carry, records: train_step(parts, carry, data, records), state, data.records, length=num_steps
         )
+        occupancy = occupancy_share(state.sampler_aux)
+        metrics = metrics if occupancy is None else {**metrics, "occupancy": occupancy}
         return climb(parts, state, metrics) if parts.rungs > 1 else (state, metrics)
 
     def train_dispatch(state: TrainState, data: TrainingData):

@@ -102,7 +102,7 @@ def test_status_says_stage_and_rung_where_there_are_several(run, capsys):
 
 def test_train_trains_evaluates_and_reports(run, monkeypatch, capsys):
     calls = []
-    monkeypatch.setattr(runs, "train", lambda config, workdir, *, score: calls.append(config.train.steps))
+    monkeypatch.setattr(runs, "train", lambda config, workdir, **options: calls.append(config.train.steps))
     assert main(["train", "--config=demo", "--config.train.steps=7", f"--workdir={run}"]) == 0
     out = capsys.readouterr().out.replace("\n", "")
     assert calls == [7]
@@ -110,7 +110,7 @@ def test_train_trains_evaluates_and_reports(run, monkeypatch, capsys):
 
 
 def test_a_run_that_diverged_leaves_a_report_and_exits_with_3(run, monkeypatch, capsys):
-    def diverge(config, workdir, *, score):
+    def diverge(config, workdir, **options):
         seal(workdir, status="diverged", step=3, seconds=1.0)
         raise Diverged("the loss is not finite at step 3")
 

@@ -12,7 +12,7 @@ from prepared_runs import package, prepare_run
 from nerfjax.errors import UserError
 from nerfjax.runs.compare import compare, why_unusable
 from nerfjax.runs.confounders import CONFOUNDER, CONFOUNDERS, COST, NOTE, REPLICATE, SUBJECT, classify
-from nerfjax.runs.manifest import append_restart, seal
+from nerfjax.runs.manifest import append_restart, append_rollback, seal
 from nerfjax.runs.records import chosen_options, distinct_names
 from nerfjax.train.configuration import config_to_json, default_config
 from nerfjax.train.recorded import recorded_options
@@ -191,6 +191,8 @@ def test_what_was_changed_in_the_middle_of_a_run_is_told(folders, tmp_path):
     pair = pair_of(folders["base"], restarted("samples", samples=65))
     assert categories(pair) == {"sampler", "changes"} and pair.verdict == "confounded"
     assert categories(pair_of(folders["base"], restarted("code", **OTHER_CODE))) == {"code"}
+    append_rollback(restarted("rolled back"), {"step": 60, "tensor": "loss", "restored_step": 50, "rate_scale": 0.3})
+    assert categories(pair_of(folders["base"], tmp_path / "rolled back")) == {"changes"}
 
 
 def test_every_option_has_been_thought_about():

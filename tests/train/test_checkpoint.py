@@ -246,3 +246,40 @@ def test_a_kill_at_any_moment_leaves_a_usable_checkpoint(tmp_path):
         checkpoints.save(meta["step"] + 1, restored, {})
     leftovers = [p.name for p in (tmp_path / "checkpoints").iterdir() if "tmp" in p.name]
     assert leftovers == []
+
+
+def test_keeps_the_best_and_the_newest(tmp_path):
+    with Checkpoints(tmp_path, keep=2, keep_best=2) as checkpoints:
+        for step, score in {1: 3.0, 2: 9.0, 3: 5.0, 4: None, 5: 5.0, 6: 1.0, 7: None}.items():
+            checkpoints.save(step, make_state(step), {"step": step})
+            if score is not None:
+                checkpoints.scores[step] = score  # known after the save
+        checkpoints.wait()
+        assert checkpoints.steps() == (2, 5, 6, 7)  # of equals the newer one
+        assert checkpoints.best_step() == 2
+    damage(tmp_path, 2, "flipped")
+    again = Checkpoints(tmp_path, read_only=True)
+    assert again.best_step() is None
+    again.scores.update({2: 9.0, 5: 5.0, 99: 100.0})
+    assert again.best_step() == 5
+
+
+def test_how_long_each_save_took_is_told(tmp_path):
+    with Checkpoints(tmp_path) as checkpoints:
+        for step in (1, 2):
+            checkpoints.save(step, make_state(step), {})
+        checkpoints.wait()
+        times = checkpoints.take_times()
+        assert checkpoints.take_times() == []
+    assert [each.step for each in times] == [1, 2]
+    assert all(0 <= each.waited <= each.blocked and each.background > 0 for each in times)
+
+
+def test_a_checkpoint_from_before_the_rate_scale_is_read(tmp_path):
+    old = {"params": jnp.ones(3)}
+    with Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, old, {})
+        checkpoints.wait()
+        new = {**old, "rate_scale": jnp.float32(0.0)}
+        restored, _ = checkpoints.restore(abstract_from_state(new))
+        assert_same_bits(restored, {**old, "rate_scale": jnp.float32(1.0)})

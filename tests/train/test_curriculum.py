@@ -158,7 +158,7 @@ def test_a_wrong_flag_of_a_stage_is_named_with_its_remedy():
 def state_of(**parts) -> TrainState:
     empty = dict(params={}, sampler_aux={}, pixel_state={}, opt_state={}, key=jnp.zeros(2))
     scalars = dict.fromkeys(("step", "first_bad_step", "bad_tensor"), jnp.int32(0))
-    return TrainState(**scalars, rung=jnp.zeros(2, jnp.int32), **{**empty, **parts})
+    return TrainState(**scalars, rung=jnp.zeros(2, jnp.int32), rate_scale=jnp.ones(()), **{**empty, **parts})
 
 
 def test_what_carries_over():
@@ -168,7 +168,7 @@ def test_what_carries_over():
         params={"field": field, "sampler": (table,)}, opt_state=(moments,), pixel_state={"map": jnp.zeros(3)},
         sampler_aux={"grid": jnp.zeros(3), "count": jnp.int32(0)},
     )  # fmt: skip
-    always = {"step", "first_bad_step", "bad_tensor", "key", "params/field/kernel", "opt_state/0/count"}
+    always = {"step", "first_bad_step", "bad_tensor", "key", "rate_scale", "params/field/kernel", "opt_state/0/count"}
     always.add("opt_state/0/mu/field/kernel")
     sampler = {"params/sampler/0", "opt_state/0/mu/sampler/0"}
     aux = {"sampler_aux/grid", "sampler_aux/count"}

@@ -141,7 +141,7 @@ def test_checkpoints_are_written_when_due_and_at_the_end(tmp_path):
     with Checkpoints(tmp_path, keep=10) as checkpoints:
         run(total_steps=33, checkpoints=checkpoints, checkpoint_every=10, meta={"config_hash": "abc"})
         assert checkpoints.steps() == (10, 20, 30, 33)
-        assert checkpoints.meta().keys() == {"config_hash", "step", "seconds"}
+        assert checkpoints.meta().keys() == {"config_hash", "step", "seconds", "evaluation", "interval"}
 
 
 def test_the_device_is_read_only_to_report(monkeypatch):
