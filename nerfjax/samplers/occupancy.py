@@ -26,7 +26,7 @@ def occupancy(
     samples_per_ray: float = 64.0,
     resolution: int = 128,
     cascades: int = 0,
-    threshold: float = 0.01,
+    threshold: float = 1.0,
     decay: float = 0.95,
     warmup: int = 256,
     period: int = 16,
