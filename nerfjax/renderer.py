@@ -39,6 +39,7 @@ from nerfjax.volume import composite, packed_composite, packed_weights_from_dens
 CHUNK_MAX, CHUNK_MIN = 8192, 64
 TRANSMITTANCE_MIN = 1e-4  # below this nothing shows in 8 bits: instant-ngp's bound
 ROUNDS_MAX = 1024
+FIELD_PARAMS = ("field", "coarse_field")
 
 
 class RenderedRays(NamedTuple):
@@ -74,6 +75,9 @@ class Renderer(NamedTuple):
       refresh: ``(key, params, aux, *, step) -> (params, aux)``: the sampler's refresh.
       background: the background, whose colour the caller chooses (training or evaluation).
       sampler: the sampler, for its loss.
+      field: the field, whose tables a curriculum may resample.
+      regularize: ``(params) -> {name: scalar}``: unweighted penalties of the field, the coarse field and the sampler's
+        networks, added up by name.
     """
 
     init: Callable[..., tuple[Any, Any]]
@@ -81,6 +85,8 @@ class Renderer(NamedTuple):
     refresh: Callable[..., tuple[Any, Any]]
     background: Background
     sampler: Sampler
+    field: Any  # not nn.Module: it is no pytree of arrays
+    regularize: Callable[[Any], dict[str, Array]]
 
 
 def make_renderer(
@@ -151,7 +157,15 @@ def make_renderer(
         state = sampler.refresh(key, state, point_density_fn, step=step)
         return {**params, "sampler": state.params}, state.aux
 
-    return Renderer(init, render, refresh, background, sampler)
+    def regularize(params) -> dict[str, Array]:
+        parts = [sampler.regularize(params["sampler"])]
+        if hasattr(field, "regularize"):
+            parts += [
+                field.apply({"params": params[name]}, method="regularize") for name in FIELD_PARAMS if name in params
+            ]
+        return {name: sum(part[name] for part in parts if name in part) for part in parts for name in part}
+
+    return Renderer(init, render, refresh, background, sampler, field, regularize)
 
 
 def init_field(field: nn.Module, key: Array):

@@ -304,11 +304,13 @@ class DensityNetwork(NamedTuple):
       init: ``(key, geometry) -> params``.
       apply: ``(params, points) -> density [...]``.
       point_kind: what intervals are cast to for it (``geometry.casting``).
+      regularize: ``(params) -> {name: scalar}``, unweighted penalties of the parameters; None where there are none.
     """
 
     init: Callable[..., Any]
     apply: Callable[..., Array]
     point_kind: str = "point"
+    regularize: Callable[..., dict[str, Array]] | None = None
 
 
 def zeros_int() -> Array:

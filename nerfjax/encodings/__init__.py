@@ -1,1 +1,1 @@
-"""Encodings of positions and directions: frequency, spherical harmonics, hash grid."""
+"""Encodings of positions and directions: frequencies and their integrals, harmonics, grids of features."""

@@ -4,7 +4,11 @@ A field is a Flax linen module, used only through ``init`` and ``apply``, with
 
 - ``point_kind``: "point" (``Points``), "gaussian" or "multisample": what the renderer casts intervals to;
 - ``density(points) -> (density [...], features [..., F])``, density in 1 / world unit;
-- ``color(features, directions, conditioning) -> [..., 3]`` in [0, 1] (sRGB).
+- ``color(features, directions, conditioning) -> [..., 3]`` in [0, 1] (sRGB);
+- optionally ``regularize() -> {name: scalar}``: unweighted penalties of its parameters, each weighted by
+  ``config.train.NAME_weight`` (``train.penalties``);
+- optionally ``resample(params, shapes) -> params``, of a module that is not bound: its parameters at another
+  resolution, for a stage of a curriculum that changes the field's.
 
 A member of the family is a factory ``name(geometry, *, options...) -> module``: the scene's box becomes static floats
 of the module, so that all inner coordinates are those of the unit cube whatever the capture's scale.
@@ -18,7 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from nerfjax.geometry import warps
-from nerfjax.types import Array, SceneGeometry
+from nerfjax.geometry.contraction import contract_gaussians, contraction_scale
+from nerfjax.types import Array, Gaussians, Multisamples, SceneGeometry
 
 
 class Domain(NamedTuple):
@@ -48,6 +53,32 @@ class Domain(NamedTuple):
         if self.bounded:
             return normalized * 0.5 + 0.5
         return warps.contract(normalized) * 0.25 + 0.5
+
+    def gaussians(self, gaussians: Gaussians) -> Gaussians:
+        """Maps world Gaussians to coordinates in which the box is [-1, 1]^3, contracted where there is more outside.
+
+        Unlike ``unit_cube``'s, these are of order one and up to 2: the units that integrated encodings are made for.
+        """
+        box = np.asarray([self.lower, self.upper], np.float32)
+        means, scale = warps.normalize_to_box(gaussians.means, box), 2.0 / (box[1] - box[0])
+        rank = (1,) * (means.ndim - 1)
+        covariances = gaussians.covariances * np.outer(scale, scale).reshape((*rank, 3, 3))
+        normalized = Gaussians(means=means, covariances=covariances)
+        return normalized if self.bounded else contract_gaussians(normalized)
+
+    def multisamples(self, samples: Multisamples) -> Multisamples:
+        """Maps world multisamples to the unit cube, as ``unit_cube`` does their positions.
+
+        A deviation shrinks by the geometric mean over directions of what a length shrinks by, |det J|^(1/3), for it
+        stays isotropic (Zip-NeRF, section 2).
+        """
+        box = np.asarray([self.lower, self.upper], np.float32)
+        positions = self.unit_cube(samples.positions)
+        scale = float(np.prod(2.0 / (box[1] - box[0])) ** (1.0 / 3.0))
+        if self.bounded:
+            return Multisamples(positions=positions, deviations=samples.deviations * (0.5 * scale))
+        contracted = contraction_scale(warps.normalize_to_box(samples.positions, box))
+        return Multisamples(positions=positions, deviations=samples.deviations * (0.25 * scale) * contracted)
 
     def inside(self, positions: Array) -> Array:
         """Says where there can be anything, bool [...]."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
 from nerfjax.encodings.frequency import frequency_encoding
 from nerfjax.fields.base import Domain, domain_of
-from nerfjax.fields.mlp import MLP
+from nerfjax.fields.mlp import MLP, Dense
 from nerfjax.types import Array, Conditioning, Points, SceneGeometry
 
 
@@ -33,9 +32,8 @@ class NerfField(nn.Module):
     def setup(self) -> None:
         """Declares the trunk, the density head and the colour head."""
         self.trunk = MLP((self.width,) * (self.depth - 1), self.width, skips=(self.skip + 1,), precision=self.precision)
-        precision = jax.lax.Precision(self.precision)
-        self.density_head = nn.Dense(1, precision=precision)
-        self.bottleneck = nn.Dense(self.width, precision=precision)
+        self.density_head = Dense(1, precision=self.precision)
+        self.bottleneck = Dense(self.width, precision=self.precision)
         self.color_head = MLP((self.color_width,), 3, precision=self.precision)
 
     def density(self, points: Points) -> tuple[Array, Array]:

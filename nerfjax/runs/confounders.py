@@ -154,7 +154,7 @@ def _precision(record: RunRecord) -> str | None:
     """What "default" means depends on the platform: float32 on CPUs, TF32 on GPUs, bfloat16 on TPUs."""
     precision = record.manifest.get("precision") or record.config.get("precision")
     platform = section(record.manifest, "devices").get("platform")
-    known = precision in ("highest", "float32") or not platform or precision is None
+    known = precision in ("highest", "float32", "bfloat16") or not platform or precision is None
     return precision if known else f"{precision} on {platform}"
 
 

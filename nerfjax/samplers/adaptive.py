@@ -7,6 +7,7 @@ its proposed weights are spread. Rays of a batch share one budget: on several de
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from nerfjax.samplers import placement
 from nerfjax.samplers.base import DensityFn, DensityNetwork, Sampler, SamplerState, no_refresh
 from nerfjax.samplers.budget import allocate, capacity, ragged_intervals
 from nerfjax.samplers.gaps import ladder
-from nerfjax.samplers.rounds import init_networks, interlevel_loss, rounds_of
+from nerfjax.samplers.rounds import init_networks, interlevel_loss, network_penalties, rounds_of
 from nerfjax.samplers.shaping import Shaping, check_shaping
 from nerfjax.samplers.stages import run_stages, whole_ray
 from nerfjax.types import Array, PackedIntervals, Rays, Rendering, SamplerInfo, SceneGeometry
@@ -152,7 +153,13 @@ def adaptive(
         del step
         return interlevel_loss(rounds, info, rendering, spacing=spacing)
 
-    return Sampler(init=init, sample=sample, refresh=no_refresh, loss=loss)
+    return Sampler(
+        init=init,
+        sample=sample,
+        refresh=no_refresh,
+        loss=loss,
+        regularize=partial(network_penalties, rounds),
+    )
 
 
 def _check(**options) -> None:

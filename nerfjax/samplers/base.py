@@ -24,6 +24,7 @@ __all__ = [
     "Sampler",
     "SamplerState",
     "no_loss",
+    "no_penalty",
     "no_refresh",
     "stateless",
 ]
@@ -53,6 +54,12 @@ class PointDensityFn(Protocol):
         """Maps [..., 3] positions and [...] radii to [...] densities."""
 
 
+def no_penalty(params: Any) -> dict[str, Array]:
+    """``regularize`` of a sampler whose parameters are not penalised."""
+    del params
+    return {}
+
+
 class Sampler(NamedTuple):
     """Pure functions of one sampler.
 
@@ -62,12 +69,14 @@ class Sampler(NamedTuple):
         batch shape [N]. Positions carry no gradient; the weights of proposal levels do.
       refresh: ``(key, state, point_density_fn, *, step) -> SamplerState``, called after each optimizer update.
       loss: ``(info: SamplerInfo, rendering: Rendering, *, step) -> {name: scalar}``, weighted, to be added up.
+      regularize: ``(params) -> {name: scalar}``, unweighted penalties of the networks that the sampler owns.
     """
 
     init: Callable[..., SamplerState]
     sample: Callable[..., tuple[Intervals | PackedIntervals, SamplerInfo]]
     refresh: Callable[..., SamplerState]
     loss: Callable[..., dict[str, Array]]
+    regularize: Callable[[Any], dict[str, Array]] = no_penalty
 
 
 def stateless(key: Array, geometry: SceneGeometry) -> SamplerState:

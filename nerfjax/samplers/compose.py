@@ -8,6 +8,7 @@ al. 2021, DONeRF, and Roessle et al. 2022, Dense Depth Priors.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +21,7 @@ from nerfjax.samplers.marching import step_rule
 from nerfjax.samplers.mixture import with_depth_share, with_even_share
 from nerfjax.samplers.occupancy_grid import OccupancyGrid, grid_spec, init_grid, refresh_grid
 from nerfjax.samplers.occupied import box_ends, cells_near_points, even_edges, left_stage
-from nerfjax.samplers.rounds import init_networks, interlevel_loss, rounds_of
+from nerfjax.samplers.rounds import init_networks, interlevel_loss, network_penalties, rounds_of
 from nerfjax.samplers.shaping import Shaping, check_shaping
 from nerfjax.samplers.stages import draw_intervals, run_stages
 from nerfjax.types import Array, Intervals, Rays, Rendering, SamplerInfo, SceneGeometry
@@ -39,7 +40,7 @@ def compose(
     widen: int = 1,
     resolution: int = 128,
     cascades: int = 0,
-    threshold: float = 0.01,
+    threshold: float = 1.0,
     decay: float = 0.95,
     warmup: int = 256,
     period: int = 16,
@@ -170,7 +171,13 @@ def compose(
         del step
         return interlevel_loss(rounds, info, rendering, spacing=spacing)
 
-    return Sampler(init=init, sample=sample, refresh=refresh if skip else no_refresh, loss=loss)
+    return Sampler(
+        init=init,
+        sample=sample,
+        refresh=refresh if skip else no_refresh,
+        loss=loss,
+        regularize=partial(network_penalties, rounds),
+    )
 
 
 def _as_grid(skip: Array) -> OccupancyGrid:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 from nerfjax import stepfun
 from nerfjax.samplers import placement
 from nerfjax.samplers.base import DensityFn, DensityNetwork, Sampler, SamplerState, no_refresh
-from nerfjax.samplers.rounds import init_networks, interlevel_loss, propose, rounds_of
+from nerfjax.samplers.rounds import init_networks, interlevel_loss, network_penalties, propose, rounds_of
 from nerfjax.samplers.shaping import Shaping, check_shaping, shaped
 from nerfjax.types import Array, Intervals, Level, Rays, Rendering, SamplerInfo, SceneGeometry
 
@@ -25,6 +26,7 @@ def proposal(
     networks: Sequence[DensityNetwork],
     num_proposal: Sequence[int] = (64, 64),
     num_final: int = 32,
+    share_network: bool = False,
     interlevel: str = "mipnerf360",
     interlevel_weight: float = 1.0,
     pulse_widths: Sequence[float] = (0.03, 0.003),
@@ -52,6 +54,7 @@ def proposal(
       networks: one network shared by all rounds or one for each.
       num_proposal: intervals of each round; may be empty (then the sampler is stratified).
       num_final: intervals for the main field.
+      share_network: whether the first of ``networks`` serves all rounds (mip-NeRF 360).
       interlevel: "mipnerf360" (Eq. 13) or "antialiased" (Zip-NeRF, Eq. 10: final weights blurred first).
       interlevel_weight: multiplier of the interlevel loss (mip-NeRF 360: 1; Zip-NeRF: 0.01).
       pulse_widths: half-width in s of each round's blur, for "antialiased".
@@ -73,6 +76,7 @@ def proposal(
     Raises:
       UserError: an option is not valid.
     """
+    networks = networks[:1] if share_network else networks
     rounds = rounds_of(
         networks=networks, num_proposal=num_proposal, opaque_end=opaque_end, update_after=update_after,
         update_every=update_every, interlevel=interlevel, interlevel_weight=interlevel_weight,
@@ -115,4 +119,10 @@ def proposal(
         del step
         return interlevel_loss(rounds, info, rendering, spacing=spacing)
 
-    return Sampler(init=init, sample=sample, refresh=no_refresh, loss=loss)
+    return Sampler(
+        init=init,
+        sample=sample,
+        refresh=no_refresh,
+        loss=loss,
+        regularize=partial(network_penalties, rounds),
+    )

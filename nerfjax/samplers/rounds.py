@@ -101,6 +101,15 @@ def propose(
     return Level(intervals=intervals, weights=weights)
 
 
+def network_penalties(rounds: Rounds, params: tuple) -> dict[str, Array]:
+    """Returns {name: unweighted penalty} of the networks' parameters, added up over the networks."""
+    total: dict[str, Array] = {}
+    for network, own in zip(rounds.networks, params, strict=False):
+        for name, term in (network.regularize(own) if network.regularize else {}).items():
+            total[name] = total.get(name, 0.0) + term
+    return total
+
+
 def interlevel_loss(rounds: Rounds, info: SamplerInfo, rendering: Rendering, *, spacing: str) -> dict[str, Array]:
     """Returns {"interlevel": the weighted loss of all rounds}, or nothing where there is no round.
 

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from nerfjax.precision import matmul
 
 SIDES = {"cpu": 512}  # of the matrices whose product is timed
 SIDE = 4096
@@ -66,7 +67,7 @@ def matmul_peak(devices: Sequence[Any], *, precision: str = "default") -> float:
 
     Args:
       devices: one kind of them.
-      precision: of the products, a name of ``jax.lax.Precision``.
+      precision: of the products, a name of ``nerfjax.precision.PRECISIONS``.
     """
     key = (devices[0].device_kind, len(devices), precision)
     if key not in _PEAKS:
@@ -86,7 +87,7 @@ def _measure(devices: Sequence[Any], precision: str) -> float:
     def chain(a: Any, b: Any) -> Any:
         product = a[0]
         for _ in range(PRODUCTS):
-            product = jnp.matmul(product, b[0], precision=precision)
+            product = matmul(product, b[0], precision=precision)
         return product[None]
 
     spread = jax.shard_map(chain, mesh=mesh, in_specs=PartitionSpec("device"), out_specs=PartitionSpec("device"))

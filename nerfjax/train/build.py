@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from nerfjax.data.pixel_maps import pixel_content
 from nerfjax.data.prepared import LAYOUTS
 from nerfjax.data.resident import ResidentImages, frame_table
 from nerfjax.errors import UserError, did_you_mean
+from nerfjax.precision import PRECISIONS
 from nerfjax.renderer import RenderedImage, Renderer, camera_rays, is_packed, make_image_renderer, make_renderer
 from nerfjax.scenes import Scene, read_scene
 from nerfjax.train import configuration
@@ -25,7 +27,9 @@ from nerfjax.train.averages import start_average
 from nerfjax.train.curriculum import StagePlan, stage_plans
 from nerfjax.train.feeds import ResidentFeed, check_pixels, resident_data, stream_feed, wants_depth_prior
 from nerfjax.train.ladder import check_ladder
+from nerfjax.train.penalties import penalty_weights
 from nerfjax.train.ranges import check_ranges
+from nerfjax.train.resampling import check_resampling
 from nerfjax.train.stage import Stage
 from nerfjax.train.state import TrainState
 from nerfjax.train.step import AXIS, Objective, StepParts
@@ -127,12 +131,24 @@ def build_experiment(
     builder = StageBuilder(config, scene, mesh, with_data, say)
     stages = tuple(builder.build(plan) for plan in stage_plans(config))
     stages = tuple(stage for stage in stages if stage.begin < stage.end) or stages[:1]
+    check_fields(stages)
     experiment = Experiment(config, scene, mesh, stages, stages[0])
     if with_data and step < config.train.steps:
         due = next((stage for stage in stages if step < stage.end), stages[-1])
         if isinstance(due.feed, ResidentFeed):
             _ = due.feed.images
     return experiment
+
+
+def check_fields(stages: tuple[Stage, ...]) -> None:
+    """Checks that each stage can take the field over from the stage before it.
+
+    Raises:
+      UserError: it cannot.
+    """
+    for before, after in itertools.pairwise(stages):
+        if before.config.field != after.config.field:
+            check_resampling(after.parts.renderer.field, before.abstract_state, after.abstract_state, index=after.index)
 
 
 class StageBuilder:
@@ -254,9 +270,11 @@ def check(config: ConfigDict) -> None:
                 f"unknown data {key}", field=f"config.data.{key}", found=config.data[key],
                 fix=did_you_mean(config.data[key], known),
             )  # fmt: skip
-    precisions = tuple(precision.name.lower() for precision in jax.lax.Precision)
-    if config.precision not in precisions:
-        raise UserError("unknown precision", field="config.precision", found=config.precision, expected=precisions)
+    if config.precision not in PRECISIONS:
+        raise UserError(
+            "unknown precision", field="config.precision", found=config.precision, expected=", ".join(PRECISIONS),
+            fix=did_you_mean(config.precision, PRECISIONS),
+        )  # fmt: skip
 
 
 def make_mesh(devices: int) -> Mesh:
@@ -324,6 +342,7 @@ def step_parts(
     config: ConfigDict, geometry: SceneGeometry, *, rung: int = 0, rungs: int = 1, depth_prior: bool = False
 ) -> StepParts:
     """Binds everything that the training step of one rung is made of."""
+    renderer = build_renderer(config, geometry, deterministic=False, ray_share=0.5 ** (rungs - 1 - rung))
     schedule = configuration.bind("schedule", {"schedule": configuration.schedule_section(config)})
     name, options = configuration.chosen("loss", config)
     color = configuration.COLOR_LOSSES[name]
@@ -332,9 +351,10 @@ def step_parts(
         config.train.coarse_weight,
         config.train.distortion_weight,
         config.train.depth_weight,
+        penalty_weights(config, renderer, geometry),
     )
     return StepParts(
-        renderer=build_renderer(config, geometry, deterministic=False, ray_share=0.5 ** (rungs - 1 - rung)),
+        renderer=renderer,
         pixels=configuration.bind("pixels", config, batch_rays=config.train.batch_rays),
         optimizer=configuration.bind("optimizer", config, schedule=schedule),
         schedule=schedule,

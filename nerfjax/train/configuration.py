@@ -29,6 +29,7 @@ from nerfjax.samplers import SAMPLERS
 from nerfjax.samplers.auto import KEYS, auto
 from nerfjax.train.curriculum import SECTION, StagePlan, flat_keys, set_stage, stage_plans
 from nerfjax.train.optimizers import OPTIMIZERS, SCHEDULES
+from nerfjax.train.penalties import PENALTIES
 
 COLOR_LOSSES = {"l2": l2, "charbonnier": charbonnier}
 FAMILIES: dict[str, dict[str, Callable]] = {
@@ -92,7 +93,8 @@ def default_config() -> ConfigDict:
         dict(steps=20_000, batch_rays=4096, seed=0, log_every=100, eval_every=0, checkpoint_every=1000,
              steps_per_dispatch=10, coarse_weight=1.0, distortion_weight=0.0, depth_weight=0.0, rungs=1,
              compile_ahead=True, ema=0.0, keep_latest=2, keep_every=0, keep_best=0, on_divergence="stop",
-             rollback_factor=0.3, logger="", price_per_device_hour=0.0)
+             rollback_factor=0.3, logger="", price_per_device_hour=0.0,
+             **{f"{name}_weight": 0.0 for name in PENALTIES})
     )  # fmt: skip
     config.curriculum = ConfigDict()
     config.render = ConfigDict(dict(coarse_field=False, opaque_end=False))

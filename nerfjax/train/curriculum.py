@@ -9,17 +9,18 @@
     )
 
 A stage lasts up to its step ``until``; the last one needs none. What it does not name is as in the rest of the config,
-not as in the stage before. It may name any option of ``FAMILIES`` (``sampler="proposal"`` is short for its name), the
-keys of ``config.train`` that ``train_keys`` lists, and ``downscale``, a factor on top of ``scene.downscale`` for the
-training images alone (evaluation keeps the run's resolution). ``--config.curriculum.stage1.KEY=VALUE`` and
-``load_config(name, {"curriculum.stage1.KEY": value})`` set a single one, and make the stage where there is none;
-``load_config(name, {"curriculum": {…}})`` sets the whole.
+not as in the stage before. It may name any option of ``FAMILIES`` (``sampler="proposal"`` is short for its name), any
+option of the field but which one it is, the keys of ``config.train`` that ``train_keys`` lists, and ``downscale``, a
+factor on top of ``scene.downscale`` for the training images alone (evaluation keeps the run's resolution).
+``--config.curriculum.stage1.KEY=VALUE`` and ``load_config(name, {"curriculum.stage1.KEY": value})`` set a single one,
+and make the stage where there is none; ``load_config(name, {"curriculum": {…}})`` sets the whole.
 
 At a boundary (``state.shared_leaves``) parameters and their optimizer moments carry over where path, shape and type are
 the same, those of a sampler only where the sampler and its networks are the same members; grids, counters and the pixel
-sampler's state as a whole or not at all; the rest is what the seed makes of it at step 0. A state of step ``until`` is
-still that of the stage that ends there, so a checkpoint, an evaluation and the end of a run at a boundary show what was
-trained; what goes on from it converts it first.
+sampler's state as a whole or not at all; the rest is what the seed makes of it at step 0. A field of another resolution
+is resampled (``train.resampling``). A state of step ``until`` is still that of the stage that ends there, so a
+checkpoint, an evaluation and the end of a run at a boundary show what was trained; what goes on from it converts it
+first.
 """
 
 from __future__ import annotations
@@ -67,6 +68,8 @@ def stage_keys(config: Any) -> dict[str, str]:
     for family in FAMILIES:
         keys[family] = f"{family}.name"
         keys |= {key: key for key in flat_keys(config[family], f"{family}.")}
+    # Not the field's name: what has been learned would be lost.
+    keys |= {key: key for key in flat_keys(config["field"], "field.") if key != "field.name"}
     return keys
 
 
@@ -185,7 +188,7 @@ def _stage_key(config: Any, stage: str, key: str) -> tuple[str, str]:
     if key not in keys:
         raise UserError(
             f"a stage cannot change {key!r}", field=f"config.curriculum.{stage}.{key}", fix=did_you_mean(key, keys),
-            expected=f"until, downscale, {', '.join(train_keys(config))}, or an option of {', '.join(FAMILIES)}",
+            expected=f"until, downscale, {', '.join(train_keys(config))}, or an option of field, {', '.join(FAMILIES)}",
         )  # fmt: skip
     return key, keys[key]
 

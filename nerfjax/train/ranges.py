@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 from nerfjax.errors import UserError
 from nerfjax.train import configuration
 from nerfjax.train.curriculum import SECTION, flat_keys, stage_plans
+from nerfjax.train.penalties import PENALTIES
 
 
 class Range(NamedTuple):
@@ -37,7 +38,7 @@ SHARE = Range("at least 0 and below 1", 0, 1, with_high=False)
 RANGES = {
     **{f"train.{key}": COUNT for key in ("steps", "batch_rays", "log_every", "steps_per_dispatch", "checkpoint_every")},
     **{f"train.{key}": NOT_NEGATIVE for key in ("eval_every", "keep_every", "keep_best")},
-    **{f"train.{key}_weight": NOT_NEGATIVE for key in ("coarse", "distortion", "depth")},
+    **{f"train.{key}_weight": NOT_NEGATIVE for key in ("coarse", "distortion", "depth", *PENALTIES)},
     "train.seed": Range("at least 0 and below 2^32", 0, 2**32, with_high=False),
     "train.ema": SHARE,
     # An old checkpoint may go before the hashes of the new one are written.

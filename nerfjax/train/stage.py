@@ -17,6 +17,7 @@ from ml_collections import ConfigDict
 
 from nerfjax.data.streamed import partition
 from nerfjax.renderer import RenderedImage
+from nerfjax.train.resampling import resample_field
 from nerfjax.train.state import TrainState, named_leaves, parameter_names, shared_leaves
 from nerfjax.train.step import AXIS, StepParts, make_dispatch
 from nerfjax.types import Cameras
@@ -89,7 +90,11 @@ class Stage:
         return self.dispatch_for(count, rung).lower(self.abstract_state, self.feed.abstract(count)).compile()
 
     def enter(self, before: Stage, state: TrainState) -> TrainState:
-        """Turns the last state of the stage before into the first one of this stage (``state.shared_leaves``)."""
+        """Turns the last state of the stage before into the first one of this stage.
+
+        What is shared stays (``state.shared_leaves``), a field of another resolution is resampled
+        (``resampling.resample_field``), the rest is made anew.
+        """
         same_sampler, same_pixels = (a == b for a, b in zip(before.identity, self.identity, strict=True))
         shared = shared_leaves(
             before.abstract_state, self.abstract_state, same_sampler=same_sampler, same_pixels=same_pixels
@@ -97,12 +102,15 @@ class Stage:
 
         names = named_leaves(self.abstract_state)
         decode = any(name.startswith("pixel_state/") for name in names if name not in shared)
+        resample = functools.partial(resample_field, self.parts.renderer.field, new=self.abstract_state)
+        resampled = jax.jit(resample, out_shardings=self._replicated)(state)
 
         def anew() -> dict[str, Any]:
             leaves = named_leaves(self.initial(decode=decode))
-            return {name: leaf for name, leaf in leaves.items() if name not in shared}
+            return {name: leaf for name, leaf in leaves.items() if name not in {*shared, *resampled}}
 
-        found = {**named_leaves(state), **jax.jit(anew, out_shardings=self._replicated)()}
+        made = jax.jit(anew, out_shardings=self._replicated)()
+        found = {**named_leaves(state), **made, **resampled}
         if before.feed is not self.feed and before.feed is not None:
             before.feed.close()
         return jax.tree.unflatten(jax.tree.structure(self.abstract_state), [found[name] for name in names])

@@ -10,8 +10,9 @@ shot.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -49,12 +50,14 @@ class Objective(NamedTuple):
       coarse: factor on the colour loss of earlier levels.
       distortion: factor on the distortion loss of the final level; 0 is off.
       depth: factor on the relative error of the expected distance, where the capture has depth; 0 is off.
+      penalties: {name: factor} on the penalties of parameters (``Renderer.regularize``), of those that are on.
     """
 
     color: Callable[..., Array]
     coarse: float
     distortion: float
     depth: float = 0.0
+    penalties: Mapping[str, float] = MappingProxyType({})
 
 
 class StepParts(NamedTuple):
@@ -98,6 +101,13 @@ def loss_terms(
         spread = final_distortion(final, rays, covered, spacing=parts.geometry.spacing)
         terms["distortion"] = parts.objective.distortion * spread
     return {**terms, **parts.renderer.sampler.loss(rendered.info, final, step=step)}
+
+
+def penalty_terms(parts: StepParts, params) -> dict[str, Array]:
+    """Returns {name: weighted penalty} of the parameters, of those that are on."""
+    weights = parts.objective.penalties
+    penalties = parts.renderer.regularize(params) if weights else {}
+    return {name: weights[name] * penalties[name] for name in weights}
 
 
 def final_distortion(final: Rendering, rays: Rays, covered: Array | None, *, spacing: str) -> Array:
@@ -202,6 +212,7 @@ def batch_loss(
     if covered is not None:
         weights, seen = without_cut(weights, covered), covered if mine.valid is None else covered & mine.valid
     terms = loss_terms(parts, rendered, rays, target, weights.color, covered, step=state.step)
+    terms |= penalty_terms(parts, params)
     if parts.objective.depth and measured is not None:
         error = log_depth(rendered.final.depth, measured, weights.depth)
         terms["depth"] = parts.objective.depth * error

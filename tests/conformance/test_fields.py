@@ -1,5 +1,8 @@
 """Every field keeps the contract of ``fields/base.py``; a new member is a new row."""
 
+import functools
+
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,16 +10,28 @@ import pytest
 
 from nerfjax.fields import DENSITY_NETWORKS, FIELDS
 from nerfjax.geometry.cameras import cameras_from
+from nerfjax.geometry.casting import cast_balls
 from nerfjax.renderer import init_field
 from nerfjax.types import Conditioning, Points, SceneGeometry
 
 SMALL = {
     "nerf": dict(width=16, depth=6, color_width=8),
+    "mipnerf": dict(width=16, depth=6, color_width=8),
+    "mipnerf360": dict(width=16, depth=6, bottleneck_width=8, color_width=8),
     "instant_ngp": dict(levels=4, log2_size=10, max_resolution=64, density_width=8, color_width=8),
+    "zipnerf": dict(levels=3, log2_size=10, max_resolution=64, density_width=8, bottleneck_width=8, color_width=8),
+    "tensorf": dict(resolution=8, density_components=2, appearance_components=3, features=4, color_width=8),
+    "kplanes": dict(resolution=8, multipliers=(1, 2), features=4, density_width=8, color_width=8),
+    "plenoxels": dict(resolution=8),
+    "tpu": dict(resolution=16, features=8, coefficients=4, density_width=8, color_width=8),
 }
 SMALL_NETWORKS = {
     "hashgrid": dict(levels=3, log2_size=10, max_resolution=32),
     "mlp": dict(depth=2, width=8, degrees=4),
+    "multisampled": dict(levels=3, log2_size=10, max_resolution=64, width=8),
+    "integrated": dict(depth=2, width=8, degrees=4),
+    "kplanes": dict(resolution=8, features=2, width=8),
+    "separable": dict(resolution=16, features=4, coefficients=3, grid_resolution=4, grid_features=2, width=8),
 }
 
 
@@ -32,15 +47,21 @@ def points(key=0, *, scale=1.0, shape=(5, 7)):
     return Points(positions, jnp.full(shape, 1e-3 * scale))
 
 
+@functools.cache
+def parameters(module):
+    return jax.jit(lambda key: init_field(module, key))(jax.random.key(0))
+
+
+@functools.partial(jax.jit, static_argnums=0)
 def evaluate(module, params, where):
+    """Density and colour, compiled once per module and shape."""
+
     def forward(module):
-        density, features = module.density(where)
+        density, features = module.density(cast_balls(module.point_kind, where.positions, where.radius))
         batch = where.radius.shape
         directions = jnp.broadcast_to(jnp.asarray([0.0, 0.6, 0.8]), (*batch, 3))
         conditioning = Conditioning(jnp.full(batch, -1, jnp.int32), jnp.zeros(batch))
         return density, module.color(features, directions, conditioning)
-
-    import flax.linen as nn
 
     return nn.apply(forward, module)({"params": params})
 
@@ -54,7 +75,7 @@ def test_every_member_has_a_row():
 @pytest.mark.parametrize("name", FIELDS)
 def test_density_and_colour_have_the_contract_s_shapes_and_ranges(name, bounded):
     module = FIELDS[name](geometry(bounded=bounded), **SMALL[name])
-    params = init_field(module, jax.random.key(0))
+    params = parameters(module)
     density, color = evaluate(module, params, points())
     assert density.shape == (5, 7) and color.shape == (5, 7, 3)
     assert bool(jnp.all(density >= 0)) and bool(jnp.all((color >= 0) & (color <= 1)))
@@ -63,7 +84,7 @@ def test_density_and_colour_have_the_contract_s_shapes_and_ranges(name, bounded)
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_bounded_scene_is_empty_outside_its_box(name):
     module = FIELDS[name](geometry(), **SMALL[name])
-    params = init_field(module, jax.random.key(0))
+    params = parameters(module)
     outside = Points(jnp.asarray([[1.6, 0.0, 0.0], [0.0, -5.0, 0.0], [1e18, 0.0, 0.0]]), jnp.ones(3))
     density, _ = evaluate(module, params, outside)
     np.testing.assert_array_equal(density, 0.0)
@@ -74,7 +95,7 @@ def test_optical_depth_does_not_depend_on_the_unit_of_length(name):
     """A capture in millimetres starts as opaque as the same one in metres."""
     for scale in (1.0, 1000.0):
         module = FIELDS[name](geometry(scale=scale), **SMALL[name])
-        params = init_field(module, jax.random.key(0))
+        params = parameters(module)
         density, _ = evaluate(module, params, points(scale=scale))
         if scale == 1.0:
             reference = density
@@ -85,7 +106,7 @@ def test_optical_depth_does_not_depend_on_the_unit_of_length(name):
 @pytest.mark.parametrize("name", FIELDS)
 def test_values_and_gradients_are_finite_everywhere_in_unbounded_space(name, where):
     module = FIELDS[name](geometry(bounded=False), **SMALL[name])
-    params = init_field(module, jax.random.key(0))
+    params = parameters(module)
 
     def total(params, positions):
         density, color = evaluate(module, params, Points(positions, jnp.ones(positions.shape[:1])))
@@ -99,7 +120,7 @@ def test_values_and_gradients_are_finite_everywhere_in_unbounded_space(name, whe
 @pytest.mark.parametrize("name", FIELDS)
 def test_every_parameter_but_the_dead_gets_a_gradient(name):
     module = FIELDS[name](geometry(), **SMALL[name])
-    params = init_field(module, jax.random.key(0))
+    params = parameters(module)
 
     def total(params):
         density, color = evaluate(module, params, points(shape=(400,)))
@@ -113,7 +134,7 @@ def test_every_parameter_but_the_dead_gets_a_gradient(name):
 @pytest.mark.parametrize("name", DENSITY_NETWORKS)
 def test_density_networks_map_positions_to_densities(name):
     network = DENSITY_NETWORKS[name](geometry(), **SMALL_NETWORKS[name])
-    params = network.init(jax.random.key(0), geometry())
+    params = jax.jit(lambda key: network.init(key, geometry()))(jax.random.key(0))
     where = points()
-    density = network.apply(params, where)
+    density = jax.jit(network.apply)(params, cast_balls(network.point_kind, where.positions, where.radius))
     assert density.shape == (5, 7) and bool(jnp.all(density >= 0)) and bool(jnp.any(density > 0))

@@ -1,4 +1,4 @@
-"""Spherical harmonics: orthonormal by exact quadrature, turning within their bands, and known in closed form."""
+"""Spherical harmonics: orthonormal by exact quadrature, turning in their bands, in closed form; means over lobes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nerfjax.encodings.directional import spherical_harmonics
+from nerfjax.encodings.directional import integrated_directional_encoding, spherical_harmonics
 from nerfjax.errors import UserError
 
 
@@ -65,3 +65,49 @@ def test_gradient_is_finite_at_the_poles():
 def test_other_degrees_are_refused(degree):
     with pytest.raises(UserError, match="1 to 5"):
         spherical_harmonics(jnp.zeros((1, 3)), degree=degree)
+
+
+def test_bands_of_octaves_are_orthonormal():
+    directions, weights = sphere_quadrature(20)
+    encode = jax.jit(lambda d: integrated_directional_encoding(d, jnp.zeros(d.shape[:-1])))
+    with jax.numpy_dtype_promotion("strict"):
+        values = np.asarray(encode(jnp.asarray(directions, jnp.float32)), np.float64)
+    assert values.shape[-1] == 67
+    np.testing.assert_allclose(values.T @ (weights[:, None] * values), np.eye(67), atol=2e-5)
+
+
+def lobe(center, concentration, count=200_000):
+    """Directions drawn from the von Mises-Fisher distribution (the cosine to its centre has a closed inverse CDF)."""
+    rng = np.random.default_rng(4)
+    u, azimuth = rng.random(count), 2 * np.pi * rng.random(count)
+    z = 1 + np.log(u + (1 - u) * np.exp(-2 * concentration)) / concentration
+    frame = np.linalg.qr(np.stack([center, [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]], axis=1))[0]
+    frame[:, 0] = center
+    across = np.sqrt(1 - z**2)
+    return np.stack([z, across * np.cos(azimuth), across * np.sin(azimuth)], axis=-1) @ frame.T
+
+
+@pytest.mark.parametrize("roughness", [0.005, 0.03, 0.1])
+def test_the_integrated_encoding_is_the_mean_over_the_lobe(roughness):
+    center = np.asarray([0.48, -0.6, 0.64])
+    encode = jax.jit(integrated_directional_encoding)
+    samples = jnp.asarray(lobe(center, 1 / roughness), jnp.float32)
+    expected = np.mean(encode(samples, jnp.zeros(len(samples))), axis=0)
+    got = np.asarray(encode(jnp.asarray(center, jnp.float32), jnp.float32(roughness)))
+    # Beside the noise, the approximation's own error: A_1 = coth kappa - 1 / kappa is 0.5% off at kappa = 10.
+    np.testing.assert_allclose(got, expected, atol=0.004 + 0.1 * roughness)
+    faded = np.abs(got / np.asarray(encode(jnp.asarray(center, jnp.float32), jnp.float32(0.0))))
+    assert faded[-1] < faded[20] < faded[0]
+
+
+def test_the_gradient_of_the_integrated_encoding_is_finite_at_the_poles_of_mirrors_and_of_fog():
+    poles = jnp.asarray([[0.0, 0.0, 1.0], [0.0, 0.0, -1.0], [1.0, 0.0, 0.0]])
+    total = jax.jit(jax.grad(lambda d, r: jnp.sum(integrated_directional_encoding(d, r)), argnums=(0, 1)))
+    for roughness in (0.0, 1e6):
+        assert all(np.all(np.isfinite(leaf)) for leaf in total(poles, jnp.full(3, roughness)))
+
+
+@pytest.mark.parametrize("octaves", [0, 6])
+def test_other_numbers_of_octaves_are_refused(octaves):
+    with pytest.raises(UserError, match="1 to 5"):
+        integrated_directional_encoding(jnp.ones((1, 3)), jnp.ones(1), octaves=octaves)

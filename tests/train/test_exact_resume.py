@@ -157,11 +157,3 @@ def test_resumed_equals_uninterrupted_bit_for_bit(name, tmp_path, monkeypatch):
     got, second = train(experiment, tmp_path / "parts")
     assert_same(got, want)
     assert first + second == reports
-
-
-def test_two_runs_of_one_seed_write_the_same_record_but_for_times(tmp_path, monkeypatch):
-    monkeypatch.setattr(Stage, "dispatch_for", functools.cache(Stage.dispatch_for))
-    experiment = build_experiment(load_config("demo", {**TINY, "sampler.name": "proposal"}))
-    (one, first), (other, second) = (train(experiment, tmp_path / name) for name in ("one", "other"))
-    assert_same(one, other)
-    assert first == second and len(first) == STEPS + STEPS // 2
