@@ -58,7 +58,7 @@ def contraction_jacobian(x: Array) -> Array:
 
 
 def contraction_scale(x: Array) -> Array:
-    """Returns det(J)^(1/3) = (a^2 b)^(1/3): what a small isotropic length is multiplied with (Zip-NeRF, section 3.1).
+    """Returns det(J)^(1/3) = (a^2 b)^(1/3): what a small isotropic length is multiplied with (Zip-NeRF, section 2).
 
     Args:
       x: [..., 3] positions.
