@@ -3,7 +3,7 @@
     nerfjax train --config=configs/tpu.py --config.scene.source=SCENE --workdir=RUN
 
 The tables are lines and a small grid that are read by dense matrix products (``nerfjax/fields/tpu.py``). Nothing is
-published of this field. Expected: within 0.7 dB of ``instant_ngp`` on the demo scene at equal steps, at less than a
+published of this field. Wanted: within 0.7 dB of ``instant_ngp`` on the demo scene at equal steps, at less than a
 fifth of its time per step on a TPU v5e by XLA's estimate (``experiments/benchmarks/tpu_field.py``).
 """
 

@@ -16,41 +16,11 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from typing import Any
-
-import jax
-from jax.experimental import topologies
-from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from nerfjax import load_config
-from nerfjax.train.build import build_experiment
-from nerfjax.train.step import AXIS, make_dispatch
+from nerfjax.preflight import compile_step, described_mesh, estimated_seconds
 
 LIMIT = 1 / 5
-
-
-def compiled_step(name: str, mesh: Mesh, rays: int) -> Any:
-    """Returns the compiled step of a config on a mesh of described devices."""
-    experiment = build_experiment(load_config(name, {"train.batch_rays": rays, "scene.source": "analytic:toys"}))
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    state, data = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=everywhere),
-        (experiment.abstract_state, experiment.data),
-    )
-    return make_dispatch(experiment.parts, mesh, 1).lower(state, data).compile()
-
-
-def estimated_seconds(program: Any) -> float:
-    """Returns XLA's estimate of a program's time.
-
-    Its ``optimal_seconds`` hold -1 for every call that views several buffers as one (``ConcatBitcast``), which costs
-    nothing. As a step takes far less than a second, what is above the next whole number below is the time.
-    """
-    seconds = program.cost_analysis()["optimal_seconds"]
-    views = program.as_text().count('custom_call_target="ConcatBitcast"')
-    if not -views <= math.floor(seconds) <= 0:
-        raise RuntimeError(f"XLA's estimate holds something else than times: {seconds} s with {views} views")
-    return seconds - math.floor(seconds)
 
 
 def main() -> int:
@@ -60,12 +30,12 @@ def main() -> int:
     parser.add_argument("--topology", default="v5e:2x2")
     parser.add_argument("--rays", type=int, default=4096)
     arguments = parser.parse_args()
-    topology = topologies.get_topology_desc(platform="tpu", topology_name=arguments.topology)
-    mesh = Mesh(topology.devices[:1], (AXIS,), axis_types=(AxisType.Auto,))
+    mesh = described_mesh(arguments.topology, devices=1)
     print(f"{'config':<14} {'ms':>8} {'GFLOP':>9} {'GB':>8} {'temp MB':>8}", flush=True)
     seconds = {}
     for name in arguments.configs:
-        program = compiled_step(name, mesh, arguments.rays)
+        overrides = {"train.batch_rays": arguments.rays, "scene.source": "analytic:toys"}
+        program = compile_step(load_config(name, overrides), mesh)
         cost, memory = program.cost_analysis(), program.memory_analysis()
         seconds[name] = estimated_seconds(program)
         row = (1e3 * seconds[name], cost.get("flops", math.nan) / 1e9, cost.get("bytes accessed", math.nan) / 1e9)

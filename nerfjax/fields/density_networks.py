@@ -257,8 +257,7 @@ def separable_density(
 ) -> DensityNetwork:
     """Returns a density without gathers, on the encoding of ``fields.tpu``, whose options it shares, and a dense grid.
 
-    The grid of ``grid_resolution`` nodes a side learns where there is anything at all within a few steps; lines alone,
-    which all places share, take longer than a young field can wait.
+    The grid has ``grid_resolution`` nodes a side; its values, unlike those of the lines, concern one place only.
     """
     module = _SeparableDensity(
         domain_of(geometry), resolution, features, coefficients, max_frequency, grid_resolution, grid_features, width,

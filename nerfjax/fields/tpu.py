@@ -64,7 +64,7 @@ def tpu(
     resolution: int = 512,
     features: int = 128,
     coefficients: int = 8,
-    max_frequency: float = 16.0,
+    max_frequency: float = 8.0,
     density_width: int = 128,
     density_layers: int = 1,
     geometry_features: int = 15,
