@@ -22,6 +22,7 @@ NESTED = frozenset({
     "jit", "pjit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat", "remat2", "checkpoint",
 })  # fmt: skip
 PROGRAMS = ("jaxpr", "call_jaxpr")
+CALLERS = 3  # files whose lines are named for an operation
 
 
 class Origin(NamedTuple):
@@ -161,14 +162,15 @@ def _origin(eqn: Any, inputs: Sequence[tuple[Any, Origin | None]], output: Any) 
 
 
 def _place(eqn: Any) -> str | None:
-    """Returns the innermost line of nerfjax that asked for an operation, where jax remembers it."""
+    """Returns the lines of nerfjax that asked for an operation, the innermost first, where jax remembers them."""
     home = os.path.dirname(nerfjax.__file__)
     traceback = getattr(getattr(eqn, "source_info", None), "traceback", None)
+    lines: dict[str, str] = {}  # the innermost line of each file: a product's own is in the file of all products
     for frame in getattr(traceback, "frames", ()):
         if frame.file_name.startswith(home) and frame.file_name != __file__:
             file = os.path.relpath(frame.file_name, os.path.dirname(home))
-            return f"{file}:{frame.line_num} ({frame.function_name})"
-    return None
+            lines.setdefault(file, f"{file}:{frame.line_num} ({frame.function_name})")
+    return ", called at ".join(list(lines.values())[:CALLERS]) or None
 
 
 def _input_origin(value: Any, name: str) -> Origin | None:

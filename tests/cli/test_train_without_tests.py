@@ -19,7 +19,8 @@ def test_nothing_to_evaluate(tmp_path, monkeypatch, capsys, test, said):
     run = SimpleNamespace(experiment=SimpleNamespace(scene=scene))
     monkeypatch.setattr(nerfjax.train.run, "train", lambda *_, **__: None)
     monkeypatch.setattr(nerfjax.train.run, "load_run", lambda *_, **__: run)
-    monkeypatch.setattr(nerfjax.evaluate, "evaluate_run", lambda *_, **__: None)
+    evaluation = {"mean": {"psnr": 30.0, "ssim": 0.9}, "step": 1}
+    monkeypatch.setattr(nerfjax.evaluate, "evaluate_run", lambda *_, **__: evaluation)
     monkeypatch.setattr(nerfjax.evaluate, "print_table", lambda *_, **__: print("the table"))
     monkeypatch.setattr(nerfjax.runs.report, "write_report", lambda *_, **__: tmp_path / "report.html")
     assert main(["train", "--config=demo", f"--workdir={tmp_path}"]) == 0

@@ -75,7 +75,7 @@ def test_a_replay_does_the_step_again_and_names_tensor_place_and_line(rolled_bac
     text = "\n".join(lines)
     first = next(line for line in lines if line.startswith("  first:"))
     assert "step 1 diverges again" in text and "colors of samples" in first
-    assert "dot_general at nerfjax/fields/nerf.py:" in text
+    assert "dot_general at nerfjax/precision.py:" in text and "called at nerfjax/fields/nerf.py:" in text
     # In the order of computation: what comes before is finite, what comes after is not.
     order = [next(n for n, line in enumerate(lines) if line[4:].startswith(name)) for name in (
         "state/params/field/", "rays/origins", "samples/t", "density ", "colors of samples", "loss/color", "gradient of"
