@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import pathlib
+import shutil
+import tempfile
 
 # One process serves the tests of one device and of eight. It must be said before jax is imported; child processes and
 # the workers of pytest-xdist inherit it.
 os.environ.setdefault("XLA_FLAGS", "--xla_force_host_platform_device_count=8")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+if "NERFJAX_CACHE" not in os.environ:  # commands that tests start share what they compile, and leave nothing behind
+    os.environ["NERFJAX_CACHE"] = tempfile.mkdtemp(prefix="nerfjax-tests-")
+    atexit.register(shutil.rmtree, os.environ["NERFJAX_CACHE"], ignore_errors=True)
 
 import jaxtyping
 import pytest

@@ -13,6 +13,7 @@ import logging
 import sys
 from typing import NoReturn
 
+from nerfjax.cli.compilation_cache import keep_compiled_programs
 from nerfjax.errors import NerfjaxError, UserError, did_you_mean
 
 VERBS = {
@@ -25,6 +26,7 @@ VERBS = {
     "compare": "set runs side by side and rank what is comparable",
     "bench": "measure the speed of a part",
 }
+COMPILING = ("train", "eval", "render")  # not bench, which may be asked how long that takes
 HELP = f"""usage: nerfjax VERB ...   (nerfjax VERB --help explains a verb)
 
 Radiance fields in JAX, built around the ray-sampling problem.
@@ -89,6 +91,8 @@ def _dispatch(arguments: list[str]) -> int:
     verb, *rest = arguments
     if verb not in VERBS:
         raise UserError("Unknown verb.", found=verb, fix=did_you_mean(verb, VERBS))
+    if verb in COMPILING:
+        keep_compiled_programs()
     module = importlib.import_module(f"nerfjax.cli.{verb}")
     parser = Parser(prog=f"nerfjax {verb}", description=f"{VERBS[verb].capitalize()}.", epilog=module.EPILOG)
     module.add_arguments(parser)

@@ -21,12 +21,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from nerfjax.cache import cache_folder
 from nerfjax.data import shards, shuffled
 from nerfjax.data.views import points_bytes, write_views
 from nerfjax.errors import UserError, did_you_mean
 from nerfjax.scenes import read_scene
 from nerfjax.scenes.base import SPLITS, Frame, Scene
-from nerfjax.scenes.cache import cache_folder
 from nerfjax.scenes.prepared import FORMAT, KIND, METADATA, read_metadata, read_prepared
 from nerfjax.types import CAMERA_MODELS
 

@@ -20,11 +20,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from nerfjax.cache import cache_folder
 from nerfjax.errors import UserError
 from nerfjax.scenes import unsupported
 from nerfjax.scenes.assemble import assemble, capture_name
 from nerfjax.scenes.base import Scene, SceneReader
-from nerfjax.scenes.cache import cache_folder
 from nerfjax.scenes.colmap import choose_model, colmap_capture
 from nerfjax.scenes.colmap_files import model_files, registered_count
 from nerfjax.scenes.colmap_model import LENS_MODELS

@@ -11,7 +11,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FLOORS = (
-    ("errors", "types", "quantities", "numerics", "precision", "stepfun", "packed_stepfun", "image_metrics"),
+    ("errors", "cache", "types", "quantities", "numerics", "precision", "stepfun", "packed_stepfun", "image_metrics"),
     ("geometry", "encodings", "volume", "losses"),
     ("scenes", "fields", "samplers", "background", "pixels"),
     ("data", "renderer"),
