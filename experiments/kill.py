@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 RUNS = pathlib.Path("runs/kill")
-STEPS, STAGE, CHECKPOINT, EVALUATE = 1200, 600, 60, 150
+STEPS, STAGE, CHECKPOINT, EVALUATE = 6000, 3000, 60, 150
 FLAGS = (
     "--config=demo",
     "--config.scene.source=analytic:spheres?views=4&size=16&val=0&test=1",
@@ -52,7 +52,7 @@ FLAGS = (
     "--config.curriculum.stage1.sampler=proposal",
 )
 # How long after its beginning a moment may lie, seconds: about as long as what has begun takes.
-SPANS = {"step": 0.02, "checkpoint": 0.3, "evaluation": 0.2, "stage": 2.0}
+SPANS = {"step": 0.02, "checkpoint": 0.3, "evaluation": 0.2, "stage": 1.0}
 EXPECTED = {signal.SIGKILL: -signal.SIGKILL, signal.SIGTERM: 75}
 
 
@@ -64,22 +64,13 @@ class Moment(NamedTuple):
     delay: float
 
 
-def choose_moments(generator: random.Random, count: int) -> list[Moment]:
-    """Returns moments of every kind in the order of their steps, so that each is reached after the one before."""
-    kinds = [
-        kind for kind, share in (("step", 7), ("checkpoint", 6), ("evaluation", 4), ("stage", 3)) for _ in range(share)
-    ]
-    kinds = (
-        (kinds * (count // len(kinds) + 1))[:count] if count >= len(kinds) else generator.sample(sorted(SPANS), count)
-    )
-    steps = {
-        "step": lambda: generator.randrange(1, STEPS - 2 * CHECKPOINT),
-        "checkpoint": lambda: CHECKPOINT * generator.randrange(1, STEPS // CHECKPOINT - 2),
-        "evaluation": lambda: EVALUATE * generator.randrange(1, STEPS // EVALUATE - 1),
-        "stage": lambda: STAGE,
-    }
-    moments = [Moment(kind, steps[kind](), generator.uniform(0.0, SPANS[kind])) for kind in kinds]
-    return sorted(moments, key=lambda moment: moment.step)
+def next_moment(generator: random.Random, newest: int, left: int) -> Moment:
+    """Returns a moment that a run which goes on from step ``newest`` reaches, ``left`` more of them before its end."""
+    reach = max((STEPS - newest) // (left + 2), 2)
+    if newest <= STAGE < newest + 2 * reach:
+        return Moment("stage", STAGE, generator.uniform(0.0, SPANS["stage"]))
+    kind = generator.choices(("step", "checkpoint", "evaluation"), (7, 6, 4))[0]
+    return Moment(kind, newest + generator.randrange(1, reach), generator.uniform(0.0, SPANS[kind]))
 
 
 def hit(moment: Moment, number: int) -> None:
@@ -142,13 +133,14 @@ def leave_alone(workdir: pathlib.Path) -> None:
     print(f"{workdir.name}: trained to the end in {seconds:.0f} s", flush=True)
 
 
-def trouble(workdir: pathlib.Path, number: int, moments: Sequence[Moment]) -> list[str]:
+def trouble(workdir: pathlib.Path, number: int, count: int, generator: random.Random) -> list[str]:
     """Trains with a signal at every moment, then to the end; prints a row for each, and returns what went wrong."""
     name, wrong = signal.Signals(number).name, []
     print(
         f"\n{'':>3} {name:<8} {'in a':<11} {'at step':>7} {'after ms':>8} {'exit':>5}  on disk afterwards", flush=True
     )
-    for i, moment in enumerate(moments, 1):
+    for i in range(1, count + 1):
+        moment = next_moment(generator, newest_whole(workdir), count - i)
         code, output, _ = start(workdir, moment, number)
         found = describe_checkpoints(workdir)
         print(
@@ -159,6 +151,12 @@ def trouble(workdir: pathlib.Path, number: int, moments: Sequence[Moment]) -> li
             wrong.append(f"{name} {i}: exit code {code} instead of {EXPECTED[number]}\n{output}")
     leave_alone(workdir)
     return wrong
+
+
+def newest_whole(workdir: pathlib.Path) -> int:
+    """Returns the step of the newest finished checkpoint, from which the run will go on; 0 where there is none."""
+    folders = [path.parent for path in (workdir / "checkpoints").glob("*/SHA256SUMS")]
+    return max((int(folder.name) for folder in folders if folder.name.isdigit()), default=0)
 
 
 def describe_checkpoints(workdir: pathlib.Path) -> str:
@@ -217,7 +215,7 @@ def run(arguments: Sequence[str]) -> int:
     for number, count in ((signal.SIGKILL, options.kills), (signal.SIGTERM, options.stops)):
         if count:
             workdir = options.out / signal.Signals(number).name.lower()
-            wrong += trouble(workdir, number, choose_moments(generator, count))
+            wrong += trouble(workdir, number, count, generator)
             leaves, rows, different = differences(alone, workdir)
             verdict = "; ".join(different[:5]) or "equal to the run left alone, bit for bit"
             print(f"{workdir.name}: {leaves} leaves, {rows} reports: {verdict}", flush=True)
