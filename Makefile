@@ -36,7 +36,7 @@ demo: $(STAMP)  ## train, evaluate and film the embedded scene on the CPU (minut
 	@$(BIN)/nerfjax render "$(DEMO_RUN)" --path=orbit
 	@echo "report  $(DEMO_RUN)/report.html"
 
-test: $(STAMP)  ## run all tests (under 15 minutes on 2 cores); PYTEST_FLAGS are passed on
+test: $(STAMP)  ## run all tests (about 20 minutes on 2 cores); PYTEST_FLAGS are passed on
 	@echo "==> Running all tests"
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
