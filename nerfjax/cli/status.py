@@ -109,8 +109,8 @@ def _figures(document: dict[str, Any]) -> list[tuple[str, str]]:
         ("grid occupied", "occupancy", "{:.1%}".format),
         ("packed room used", "packed_fill", "{:.1%}".format),
         ("samples left out", "overflow", lambda v: f"{v:.0f} a step"),
-        ("device memory", "device_memory_bytes", _gibibytes),
-        ("host memory", "host_memory_bytes", _gibibytes),
+        ("device memory", "device_memory_bytes", _bytes),
+        ("host memory", "host_memory_bytes", _bytes),
         ("processor", "cpu_cores", "{:.1f} cores busy".format),
     )
     rows = [(name, show(figures[key])) for name, key, show in shown if key in figures]
@@ -166,8 +166,8 @@ def _state(progress) -> str:
     return progress.state
 
 
-def _gibibytes(value: float | int) -> str:
-    return f"{value / 2**30:.2f} GiB"
+def _bytes(value: float | int) -> str:
+    return f"{value / 2**30:.2f} GiB" if value >= 2**30 else f"{value / 2**20:.1f} MiB"
 
 
 def _finite(value: Any) -> Any:
